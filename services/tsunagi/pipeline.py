@@ -14,7 +14,7 @@ from tsunagi.local.queries import program_with
 from tsunagi.local.up import System
 from tsunagi.memory import run_in_memory
 from tsunagi.operator_names import Given, PipelineError, importable, tables_of
-from tsunagi.pipeline_files import Readings, Scan, rows_named, scan, write_readings, write_sensors
+from tsunagi.pipeline_files import Readings, Scan, rows_named, scan, write_events, write_readings, write_sensors
 from tsunagi.query.definitions import definitions_of, read_definitions
 from tsunagi.results import Results
 from tsunagi.runtime.clock import ManualClock
@@ -105,6 +105,7 @@ class Pipeline:
                 query["operators"] = tables_of(operators)
         make(self._tables, ORIGIN)
         self._queries: list[str] = []
+        self._events: dict[str, Path | list[dict[str, Any]]] = {}
 
     def query(self, text: str) -> Self:
         """Add queries in CQL (docs/reference/cql.md). `Results.query` gives their rows.
@@ -125,6 +126,27 @@ class Pipeline:
         """
         definitions_of(text, ORIGIN)
         self._queries.append(text)
+        return self
+
+    def events(self, stream: str, events: str | Path | Iterable[Mapping[str, Any]]) -> Self:
+        """Replay events beside the readings, for queries (CREATE STREAM, with lock-step).
+
+        >>> pipeline = Pipeline([{"in": 20.0}] * 3, steps={"window": 1, "slide": 1})
+        >>> _ = pipeline.query("CREATE STREAM doors (open BOOLEAN); CREATE QUERY n AS SELECT COUNT(*) AS n FROM doors")
+        >>> _ = pipeline.events("doors", [{"time": 0.5, "open": True}, {"time": 0.7, "open": False}])
+        >>> [row["n"] for row in pipeline.run(memory=True).query("n")]
+        [2, 0]
+
+        Args:
+            stream: the stream's name.
+            events: a CSV with a column `time`, or mappings of the stream's columns and `time`, in the order of time. If
+                the readings have no times, times of events are seconds since the first row of the readings.
+
+        Returns:
+            The pipeline.
+        """
+        given = Path(events) if isinstance(events, str | Path) else [dict(row) for row in events]
+        self._events[stream] = given
         return self
 
     def run(self, *, memory: bool = False, tell: Callable[[str], None] = lambda _line: None) -> Results:
@@ -223,6 +245,9 @@ class Pipeline:
         data = None if self._readings is None else write_readings(self._readings, directory)
         if data is not None:
             tables.setdefault("source", {})["path"] = data
+        for stream, events in self._events.items():
+            source = tables.setdefault("source", {})
+            source["events"] = source.get("events", {}) | {stream: write_events(stream, events, directory)}
         sensors = self._sensors if isinstance(self._sensors, Path) else write_sensors(self._sensors, data, directory)
         tables["sensors"] = sensors.absolute()
         if self._queries:

@@ -96,6 +96,35 @@ def _of_rows(rows: Readings) -> tuple[list[str], Iterator[list[Any]]]:
     return header, cells()
 
 
+def write_events(stream: str, source: Path | Readings, directory: Path) -> Path:
+    """Return the CSV of a stream's events: the given one, or one that is written into the directory.
+
+    Raises:
+        PipelineError: an event has no time.
+    """
+    if isinstance(source, Path):
+        return source.absolute()
+    file = directory / f"events-{stream}.csv"
+    names = [name for name in dict.fromkeys(key for row in source for key in row) if name != _TIME]
+
+    def cells() -> Iterator[list[str]]:
+        for number, row in enumerate(source, start=1):
+            if row.get(_TIME) is None:
+                raise PipelineError(f"events of {stream}, row {number}: found no {_TIME}, expected one")
+            yield [_event_cell(row.get(name)) for name in (_TIME, *names)]
+
+    _write(file, [[_TIME, *names]], cells())
+    return file
+
+
+def _event_cell(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return "" if value is None else str(value)
+
+
 def _cell(value: object, where: str) -> str:
     if value is None:
         return ""

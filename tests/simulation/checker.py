@@ -29,7 +29,7 @@ from tsunagi.slot.edges import NEVER
 from tsunagi.slot.frames import Frame
 from tsunagi.slot.outputs import Output
 from tsunagi.slot.ownership import Register
-from tsunagi.slot.packed import Packed
+from tsunagi.slot.packed import Packed, PackedRows
 from tsunagi.slot.parsing import parse
 from tsunagi.slot.slot import Slot
 from tsunagi.standby.parts import join
@@ -150,11 +150,17 @@ def check(world: World) -> list[str]:
 def _replay(world: World, slot: int, truth: Truth) -> list[str]:
     """The plain loop, which shares nothing with the slot but its operators, says the same."""
     replayed = recompute(world.history(topics.TUPLES, slot), world.load_model)
-    said = {item.name: item.frame for item in replayed if isinstance(item.frame, Frame)}
-    wrong = [f"slot {slot}: the replay has no output {name}" for name in truth.frames if name not in said]
+    said = {item.name: item.frame for item in replayed}
+    made = [name for topic, name in truth.outputs if topic == topics.RECOVERED]
+    wrong = [f"slot {slot}: the replay has no output {name}" for name in made if name not in said]
     for name, frame in said.items():
         own = truth.frames.get(name)
-        if own is None or own[0] != frame.step or not np.array_equal(own[1], frame.mean, equal_nan=True):
+        if isinstance(frame, PackedRows):
+            found = Recovered.FromString(truth.outputs.get((topics.RECOVERED, name), b""))
+            columns = Recovered(column=found.column).SerializeToString()
+            if (found.query, found.step, found.rows, columns) != (frame.query, frame.step, frame.rows, frame.columns):
+                wrong.append(f"slot {slot}: rows {name} are not what the replay says")
+        elif own is None or own[0] != frame.step or not np.array_equal(own[1], frame.mean, equal_nan=True):
             wrong.append(f"slot {slot}: output {name} is not what the replay says")
     return wrong[:5]
 
@@ -178,7 +184,7 @@ def _recovered(world: World, slot: int, truth: Truth) -> list[str]:
         elif truth.outputs.get((topics.RECOVERED, name)) != value:
             wrong.append(f"slot {slot}: two outputs of one name {name} differ")
     found = {name for name, _ in seen}
-    fresh = FRESH if world.settings.query.mode == "steps" else FRESH * EDGES * PER_RECORD
+    fresh = FRESH * (1 + EDGES) if world.settings.query.mode == "steps" else FRESH * EDGES * PER_RECORD
     lost = [name for name, _ in wanted[:-fresh] if name not in found]
     if lost:
         wrong.append(f"slot {slot}: {len(lost)} outputs lost, first {lost[0]}")
@@ -189,7 +195,8 @@ def _recovered(world: World, slot: int, truth: Truth) -> list[str]:
         elif table[name] != value:
             wrong.append(f"slot {slot}: output {name} differs from what its log says")
     # Windows of new operators begin empty, so that steps are left out where they take over.
-    own = [Recovered.FromString(value).step for _, value in seen]
+    messages = [Recovered.FromString(value) for _, value in seen]
+    own = [message.step for message in messages if not message.query]  # events come besides
     wanted_steps = sorted(set(own)) if world.operators_changed else [own[0] + place for place in range(len(own))]
     if world.settings.query.mode == "steps" and own != wanted_steps:
         wrong.append(f"slot {slot}: steps doubled, left out or out of order")

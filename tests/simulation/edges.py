@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from tests.simulation.fleet import SLOTS
 from tests.simulation.nodes import NodeClock
+from tsunagi.query.form import table_columns
+from tsunagi.query.values import Kind
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.clock import SteadyClock
 from tsunagi.runtime.columns import pack_floats, pack_sensors, sensors
@@ -51,6 +53,12 @@ class Asked:
         self._read = len(records)
         found = {slot: sorted(own & set(sensors(request.sensor).tolist())) for slot, request in self._requests.items()}
         return {slot: ids for slot, ids in found.items() if ids}
+
+
+EVERY = 3
+"""An edge sends an event at every third step."""
+KINDS = {"time": Kind.TIMESTAMP, "by": Kind.TEXT, "weight": Kind.DOUBLE}
+"""The columns of events."""
 
 
 @dataclass
@@ -174,6 +182,9 @@ class SimEdge:
             helper=pack_sensors(helpers),
             helper_value=pack_floats([value(sensor, step) for sensor in helpers]),
         )
+        if ids and step % EVERY == 0 and self.settings.query.mode == "steps":
+            cells = [{"time": batch.event_time_us, "by": self.name, "weight": None}]
+            batch.events.add(stream="doors", rows=1, column=table_columns(cells, KINDS))
         if ids and self.poison is not None:
             batch.value = pack_floats([self.poison] * len(ids))
             self.poison = None

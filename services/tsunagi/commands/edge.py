@@ -25,4 +25,4 @@ def run(name: str, clock_offset: float) -> None:
 
     Example: tsunagi edge run --edge edge-1
     """
-    serve(name, "tsunagi.edge.service", name, clock_offset)
+    serve(name, "tsunagi.edge.process", name, clock_offset)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from tsunagi.edge.csv_events import CsvWithEvents
 from tsunagi.edge.csv_file import CsvFile
 from tsunagi.edge.csv_source import CsvSource, Timing
 from tsunagi.edge.csv_tuples import CsvTuples
@@ -18,9 +24,10 @@ class CsvOpener:
 
     Args:
         form: the columns of tuples (CREATE STREAM); None = the file has readings.
+        streams: the columns of events, by stream, with lock-step.
 
     Raises:
-        SourceError: the file's header cannot be used.
+        SourceError: the header of a file cannot be used.
     """
 
     def __init__(
@@ -30,6 +37,7 @@ class CsvOpener:
         table: SensorTable,
         own: tuple[Sensor, ...],
         form: TupleForm | None = None,
+        streams: Mapping[str, TupleForm] = MappingProxyType({}),
     ) -> None:
         self._settings = settings
         self._position_path = PositionFile(settings.state, edge).path
@@ -44,11 +52,40 @@ class CsvOpener:
             self._file.close()
             raise
         self._file.seek(self._file.first)
+        self._events: dict[str, CsvTuples] = {}
+        try:
+            for stream, file in settings.source.events.items():
+                self._events[stream] = self._open_events(stream, file, streams, table, own)
+        except SourceError:
+            self.close()
+            raise
         self.name = settings.source.path.name
         self.digest = self._file.header_sha256
+        if self._events:
+            headers = [self.digest, *(file.header_sha256 for file in self._events.values())]
+            self.digest = hashlib.sha256("".join(headers).encode()).hexdigest()
         self.letters_per_s: float | None = RATE
 
-    def open(self, now_us: int, position: EdgePosition | None, incarnation: int) -> CsvSource:
+    def _open_events(
+        self,
+        stream: str,
+        path: Path,
+        streams: Mapping[str, TupleForm],
+        table: SensorTable,
+        own: tuple[Sensor, ...],
+    ) -> CsvTuples:
+        if stream not in streams:
+            known = ", ".join(streams) or "none"
+            raise SourceError(f"[source] events: found {stream!r}, expected a stream that is created: {known}")
+        if self._settings.source.repeat:
+            raise SourceError("[source] events: found repeat = true, expected false: files of events have no lap")
+        file = CsvTuples(path, table, own, streams[stream])
+        if not file.has_time:
+            file.close()
+            raise SourceError(f"{path}: found no first column 'time', expected one: events have times of their own")
+        return file
+
+    def open(self, now_us: int, position: EdgePosition | None, incarnation: int) -> CsvSource | CsvWithEvents:
         source, steps = self._settings.source, self._settings.steps
         origin_us = source.origin_us or shared_origin(self._settings.state, now_us, steps.slide_us)
         if position is not None and position.origin_us != origin_us:
@@ -64,7 +101,18 @@ class CsvOpener:
         )
         progress = None if position is None else position.progress
         resume = progress if isinstance(progress, FileProgress) else None
-        return CsvSource(self._file, timing, origin_us, now_us, resume)
+        readings = CsvSource(self._file, timing, origin_us, now_us, resume)
+        if not self._events:
+            return readings
+        kept = {} if resume is None else resume.events
+        events = {
+            stream: CsvSource(
+                file, timing, origin_us, now_us, kept.get(stream), stream=stream, first_us=readings.first_us
+            )
+            for stream, file in self._events.items()
+        }
+        return CsvWithEvents(readings, events)
 
     def close(self) -> None:
-        self._file.close()
+        for file in (self._file, *self._events.values()):
+            file.close()

@@ -41,19 +41,32 @@ class Timing:
 class CsvSource:
     """A `tsunagi.edge.source.Source` that replays a CSV.
 
+    Attributes:
+        first_us: the time in the `time` column of the row `first_row`; 0 = there is no such column.
+
     Args:
         file: the CSV, at its first row.
         timing: how rows become event times.
         origin_us: event time of the row `first_row`, in microseconds.
         now_us: what the clock says now, in microseconds.
         resume: how far an earlier incarnation had read; None means from the beginning.
+        stream: the stream of events that the file has; "" = it has readings.
+        first_us: of a file of events: the time in its `time` column that is the event time `origin_us`.
 
     Raises:
         SourceError: the file is malformed, or shorter than the place to resume at.
     """
 
     def __init__(
-        self, file: CsvFile, timing: Timing, origin_us: int, now_us: int, resume: FileProgress | None = None
+        self,
+        file: CsvFile,
+        timing: Timing,
+        origin_us: int,
+        now_us: int,
+        resume: FileProgress | None = None,
+        *,
+        stream: str = "",
+        first_us: int = 0,
     ) -> None:
         self.refill: list[SourceRow] = []
         self.observed_us = origin_us - 1
@@ -74,7 +87,8 @@ class CsvSource:
         self._recent: deque[tuple[int, FilePosition]] = deque()
         self._row: CsvRow | None = None  # the next row, which has been read already
         self._row_us = origin_us
-        self._first_us = self._find_first()
+        self._stream = stream
+        self.first_us = first_us if stream else self._find_first()
         if resume is not None and resume.next.row > self._file.place.row:
             self._go_on(resume)
         else:
@@ -159,7 +173,7 @@ class CsvSource:
             self._unusable.append(
                 Unusable(UNKNOWN_SENSOR, name, row.place.row, "not in the table", text.encode(), letter=first)
             )
-        handed = SourceRow(row.place.row, self._row_us, row.places, row.values, cells=row.cells)
+        handed = SourceRow(row.place.row, self._row_us, row.places, row.values, cells=row.cells, stream=self._stream)
         self._advance()
         return handed
 
@@ -172,4 +186,4 @@ class CsvSource:
             elapsed_us = (row.place.row - self._timing.first_row) * self._timing.interval_us
             self._row_us = self.origin_us + round(elapsed_us / self._timing.speed)
         else:
-            self._row_us = self.origin_us + round((row.time_us - self._first_us) / self._timing.speed)
+            self._row_us = self.origin_us + round((row.time_us - self.first_us) / self._timing.speed)

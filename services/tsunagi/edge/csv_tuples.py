@@ -1,7 +1,7 @@
-"""A CSV of tuples (CREATE STREAM): header = the stream's columns, one row a tuple, an empty cell = NULL.
+"""A CSV of tuples or of events (CREATE STREAM): header = the stream's columns, one row a tuple, an empty cell = NULL.
 
 The first column may be ``time``, as in a CSV of readings. The key's column names the sensor. Columns that the
-stream does not have are passed over.
+stream does not have are passed over. Events of a stream without KEY are those of the table's first edge.
 """
 
 from __future__ import annotations
@@ -36,29 +36,34 @@ class CsvTuples(CsvFile):
         self._form = form
         self._known = {sensor.name for sensor in table.sensors}
         self._place_of = {sensor.name: np.array([place]) for place, sensor in enumerate(wanted)}
+        first = bool(wanted) and wanted[0].edge == table.edges[0]
+        self._keyless = np.array([0]) if first else None
         super().__init__(path, table, wanted, repeat=repeat)
 
     def _find_columns(
         self, header: Header, seen: Mapping[str, int], table: SensorTable, wanted: tuple[Sensor, ...]
     ) -> None:
         del table, wanted
-        missing = [name for name in (self._form.key, *self._form.kinds) if name not in seen]
+        wanted_names = (*filter(None, (self._form.key,)), *self._form.kinds)
+        missing = [name for name in wanted_names if name not in seen]
         if missing:
             raise SourceError(
                 f"{self.path}, line {header.line - 1}: no column {some(missing)}, which the stream has; found "
                 f"{some(header.names)}"
             )
-        self._key_at = seen[self._form.key]
+        self._key_at = seen[self._form.key] if self._form.key else -1
         self._at = [(seen[name], name, kind) for name, kind in self._form.kinds.items()]
         self._strangers = []
 
     def _parse(self, place: FilePosition, raw: bytes) -> CsvRow:
         cells = self._cells_of_row(raw, place)
         time_us = self._time(cells[0], place.line, place.row) if self.has_time else None
-        key = cells[self._key_at].strip()
-        found = self._place_of.get(key)
+        key = cells[self._key_at].strip() if self._form.key else ""
+        found = self._place_of.get(key) if self._form.key else self._keyless
         if found is None:
-            strangers = [] if key in self._known else [(key, raw.decode(errors="replace").strip())]
+            strangers = (
+                [] if not self._form.key or key in self._known else [(key, raw.decode(errors="replace").strip())]
+            )
             return CsvRow(place, time_us, _NOWHERE, _NOTHING, strangers)
         values = {}
         for at, name, kind in self._at:

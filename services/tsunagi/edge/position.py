@@ -84,7 +84,14 @@ def _progress(table: dict[str, Any]) -> tuple[FileProgress | LiveProgress, list[
         return LiveProgress(partitions, observed_us), places
     following, oldest = FilePosition(**table["next"]), FilePosition(**table["oldest"])
     places = [number for place in (following, oldest) for number in (place.row, place.line, place.offset)]
-    return FileProgress(following, oldest, observed_us), places
+    events: dict[str, FileProgress] = {}
+    for stream, kept in table.get("events", {}).items():
+        found, more = _progress(kept)
+        if not isinstance(found, FileProgress):
+            raise TypeError(f"events of {stream!r}: found offsets, expected a place in a file")
+        events[stream] = found
+        places += [*more, max(0, found.observed_us)]
+    return FileProgress(following, oldest, observed_us, events), places
 
 
 def _offsets(following: int, oldest: int, mark: tuple[str, int] = NO_MARK) -> Offsets:

@@ -1,15 +1,13 @@
 """The edge's loop: read the source, close the steps whose time has passed, send them.
 
 `EdgeService` is the body of the loop: one turn at a time and without waiting, so that a test can drive it with a clock
-of its own. `run` adds what a process needs around it.
+of its own. `tsunagi.edge.process` adds what a process needs around it.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import time
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,14 +26,8 @@ from tsunagi.edge.spool import Spool
 from tsunagi.edge.tuple_form import form_of, streams_of
 from tsunagi.edge.window import EARLY, LATE, Rejected, SlidingWindows
 from tsunagi.query.form import TupleForm, to_columns
-from tsunagi.runtime.auth import authenticated
-from tsunagi.runtime.clock import Clock, SteadyClock, SystemClock
-from tsunagi.runtime.health import HealthServer
-from tsunagi.runtime.heartbeat import Heartbeats, ReplacedError
-from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.clock import Clock, SteadyClock
 from tsunagi.runtime.log import Log
-from tsunagi.runtime.logging_setup import configure
-from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.messages import Heartbeat
 from tsunagi.runtime.sensors import Sensor, SensorsError, read_sensors
 from tsunagi.runtime.settings import MICROSECONDS, Settings
@@ -54,7 +46,7 @@ _IDLE_S = 0.1
 late."""
 _OVERDUE_S = 0.01
 """Rest of the loop while a step is due and cannot be closed yet, in seconds: asking again at once would burn a core."""
-_SPOOL_S = 5.0
+SPOOL_S = 5.0
 """At its end an edge gives its waiting records this many seconds to be sent; the rest stays in the spool."""
 _LOG_INTERVAL_S = 5.0
 """Shortest time between two lines in the log about the same event, in seconds."""
@@ -220,7 +212,7 @@ class EdgeService:
         """Write the edge's last step into a heartbeat; -1 before the first one."""
         beat.step = -1 if self.publisher.last_step is None else self.publisher.last_step
 
-    def close(self, spool_s: float = _SPOOL_S) -> None:
+    def close(self, spool_s: float = SPOOL_S) -> None:
         """Give waiting records `spool_s` seconds to be sent, then release everything."""
         kept = self.publisher.close(spool_s)
         if kept:
@@ -304,8 +296,8 @@ class EdgeService:
                 not_before = position.step + 1
         if self._passing is None:
             self._observe(opened, not_before, not_before=not_before)
-            for row in opened.refill:  # rejected readings were counted by the incarnation that read them first
-                self._windows.add(row.time_us + self._offset_us, row.places, row.values)
+            for row in opened.refill:
+                self._add(row._replace(again=True))
         opened.refill.clear()
         self._logger.info(
             "source",
@@ -352,7 +344,9 @@ class EdgeService:
             self._set_aside(row, rejected)
 
     def _add_event(self, row: SourceRow) -> None:
-        reason = self._events.add(row.stream, row.time_us + self._offset_us, row.cells or {}, self._windows.next_step)
+        if row.cells is None:  # of another edge
+            return
+        reason = self._events.add(row.stream, row.time_us + self._offset_us, row.cells, self._windows.next_step)
         if reason == LATE and self.publisher.last_step is None:
             if not row.again:
                 self.dead_letters.counts[EARLY] += 1
@@ -461,43 +455,3 @@ def _make_needed(settings: Settings, form: TupleForm | None, own: tuple[Sensor, 
     from tsunagi.edge.needed import Needed  # CQL's parser: most edges do not need it
 
     return Needed(settings, form, [sensor.name for sensor in own])
-
-
-def run(
-    settings: Settings,
-    edge: str,
-    clock_offset_s: float = 0.0,
-    log: Log | None = None,
-    clock: Clock | None = None,
-) -> int:
-    """Run an edge until its source ends or a signal comes; return 0.
-
-    Raises:
-        ConfigError, SensorsError, SourceError: the settings, the sensors table or the source cannot be used.
-        LogError: a record can never be delivered.
-    """
-    logger = configure("edge", level=settings.log_level, edge=edge)
-    clock = clock or SystemClock()
-    log = authenticated(log or KafkaLog(settings.kafka, client_id=edge), settings, edge=edge)
-    body = EdgeService(settings, edge, log, clock, logger, clock_offset_s=clock_offset_s, incarnation=time.time_ns())
-    beats = Heartbeats(log, edge, "edge", settings.standby.heartbeat_s, body.fill, incarnation=body.incarnation)
-    with StopFlag() as stop, closing(HealthServer(settings.metrics.host, settings.metrics.port, body.ready)) as health:
-        beats.metrics_host, beats.metrics_port = settings.metrics.advertised, health.port
-        beats.start()
-        replaced = False
-        try:
-            while not stop.is_set() and not body.done:
-                wait_s = body.step()
-                if wait_s > 0:
-                    body.publisher.poll(wait_s)
-            logger.info("source finished" if body.done else "stopped", step=body.publisher.last_step)
-        except ReplacedError:
-            replaced = True
-            raise
-        finally:
-            try:
-                body.close(0.0 if replaced else _SPOOL_S)  # the newer process waits for this one's end
-            finally:
-                beats.leaving = not replaced  # the edge lives on in the newer process
-                beats.close()
-    return 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from tsunagi.edge.window import Places
@@ -106,11 +107,13 @@ class FileProgress:
         next: place of the row to read next.
         oldest: place of the oldest row that windows may contain which are still open.
         observed_us: event time after which no row up to `next` was missed, in microseconds.
+        events: the same of the file of each stream of events, if there are any.
     """
 
     next: FilePosition
     oldest: FilePosition
     observed_us: int
+    events: Mapping[str, FileProgress] = field(default_factory=dict)
 
 
 class Offsets(NamedTuple):
@@ -176,11 +179,15 @@ class Source(Protocol):
 
     origin_us: int
     refill: list[SourceRow]
-    observed_us: int
     send_after_us: int
     delay_us: int
-    skipped_rows: int
     fault: str
+
+    @property
+    def observed_us(self) -> int: ...
+
+    @property
+    def skipped_rows(self) -> int: ...
 
     @property
     def finished(self) -> bool: ...

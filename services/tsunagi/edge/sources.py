@@ -95,7 +95,7 @@ def make_opener(
     feed: LiveFeed
     match source.kind:
         case "csv":
-            return CsvOpener(settings, edge, table, own, form)
+            return CsvOpener(settings, edge, table, own, form, streams)
         case "mqtt":
             feed = MqttFeed(source, edge, logger)
         case "lines":

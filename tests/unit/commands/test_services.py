@@ -16,7 +16,7 @@ from tsunagi.cli import cli
 @pytest.mark.parametrize(
     ("words", "name", "module", "arguments", "options"),
     [
-        ("edge run --edge e --clock-offset 2", "e", "tsunagi.edge.service", ("e", 2.0), {}),
+        ("edge run --edge e --clock-offset 2", "e", "tsunagi.edge.process", ("e", 2.0), {}),
         ("gateway run --node g --type big", "g", "tsunagi.worker.service", ("g",), {"kind": "big"}),
         ("secondary run --node s", "s", "tsunagi.worker.service", ("s",), {"service": "secondary"}),
         ("scaler run", "scaler", "tsunagi.scaler.service", (), {}),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tests.unit.edge.worlds import SLIDE, SLOTS, WINDOW, steps_of
-from tsunagi.edge.service import run
+from tsunagi.edge.process import run
 from tsunagi.runtime.clock import SystemClock
 from tsunagi.runtime.heartbeat import ReplacedError
 from tsunagi.runtime.log import DEAD_LETTERS, HEARTBEATS, PLAN, TUPLES

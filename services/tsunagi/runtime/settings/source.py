@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tsunagi.runtime.settings.section import Count, Few, Port, Positive, Seconds, SecondsOrNone, Section
+from tsunagi.runtime.settings.section import Count, Few, File, Port, Positive, Seconds, SecondsOrNone, Section
 from tsunagi.runtime.times import LATEST_US
 
 
@@ -60,6 +60,9 @@ class SourceSettings(Section):
         "csv", description="csv: a file, replayed in time; live: mqtt, lines (JSON lines) or kafka (an existing topic)"
     )
     path: Path = Field(Path("data/guangzhou.csv"), description="the CSV to replay")
+    events: dict[str, File] = Field(
+        default_factory=dict, description="csv: of each stream of events (CREATE STREAM) a CSV with a column time"
+    )
     speed: Positive = Field(1.0, description="how many times faster than its own times the data is replayed")
     origin_us: Annotated[int, Field(ge=0, lt=LATEST_US)] = Field(
         0, description="event time of the first row, microseconds; 0 = the start of the first edge"
