@@ -138,7 +138,7 @@ def test_all_that_edges_send_after_retention_comes_out(seed: int) -> None:
         ("the last output is taken for one of this log", end_lost_with_all, 2),
         ("a new generation keeps its name", end_lost_with_all, 2),
         ("nobody begins a generation", retention, 2),
-        ("outputs that the log has lost are passed over", outputs_lost_with_all, 2),
+        ("outputs that the log has lost are passed over", outputs_lost_with_all, 3),
     ],
 )
 def test_a_planted_bug_is_found(bug: str, fault: Callable[[World], None], seed: int) -> None:

@@ -131,14 +131,18 @@ class PendingQueue:
         if topic == RECOVERED and name > self.last:
             self.last = name
 
-    def place(self, name: Name, place: int) -> bool:
+    def place(self, name: Name, place: int, count: int) -> bool:
         """Take in that an output stands at this offset of `recovered`.
 
+        Args:
+            name: the output's name.
+            count: how many outputs were sent in a row, of which it is the last. The others stand before it.
+
         Returns:
-            Whether it stands behind all outputs that arrived before. A producer's records are appended in the order in
-            which they were sent, so False means that `recovered` has lost its end meanwhile.
+            Whether all of them stand behind the outputs that arrived before. A producer's records are appended in the
+            order in which they were sent, so False means that `recovered` has lost its end meanwhile.
         """
-        behind = place >= self.end
+        behind = place - (count - 1) >= self.end
         self._placed, self.end = name, place + 1
         return behind
 

@@ -366,7 +366,7 @@ class Replica:
         """
         self.pending.delivered_run(outputs)
         last = outputs[-1]
-        if last.topic == RECOVERED and place >= 0 and not self.pending.place(last.name, place):
+        if last.topic == RECOVERED and place >= 0 and not self.pending.place(last.name, place, len(outputs)):
             self.pending.lost = place, outputs[0].name
 
     def on_stored(self, sha256: str) -> None:

@@ -147,14 +147,22 @@ def test_in_whatever_order_they_arrive_no_gap_is_acknowledged(order: list[int]) 
 def test_a_place_that_is_not_behind_the_last_says_that_the_log_has_lost_its_end() -> None:
     queue = PendingQueue()
     queue.sent([output(1), output(2), output(3)])
-    assert queue.place(Name(1, 0), 5)
+    assert queue.place(Name(1, 0), 5, 1)
     queue.delivered(Name(1, 0), RECOVERED)
     assert queue.last_end == 6
     queue.delivered(Name(2, 0), RECOVERED)
     assert queue.last_end == 0  # of this one the place is not known
-    assert not queue.place(Name(3, 0), 5)
+    assert not queue.place(Name(3, 0), 5, 1)
     queue.delivered(Name(3, 0), RECOVERED)
     assert queue.last_end == 6
+
+
+@pytest.mark.parametrize(("place", "behind"), [(8, True), (9, True), (7, False), (6, False)])
+def test_outputs_that_were_sent_in_a_row_stand_in_a_row(place: int, *, behind: bool) -> None:
+    """The last of them may stand behind the old end although the log has lost it: the first ones do not."""
+    queue = PendingQueue()
+    assert queue.place(Name(1, 0), 5, 1)
+    assert queue.place(Name(2, 2), place, 3) == behind
 
 
 def test_what_is_on_its_way_twice_arrives_twice_in_whatever_order() -> None:
