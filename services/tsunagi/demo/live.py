@@ -6,6 +6,7 @@ import threading
 import time
 
 from tsunagi.audit.evidence import Read
+from tsunagi.query.catalog import READINGS
 from tsunagi.runtime.log import RESULTS, Log, Position
 
 _READ_RECORDS = 500
@@ -19,7 +20,8 @@ class LiveReader:
 
     Attributes:
         reads: the records that were read, and when.
-        last_step: the newest step of each group, from the records' keys ("query/group/step").
+        last_step: the newest step of readings of each group, from the records' keys ("query/group/step"). Queries in
+            CQL may have groups of their own, without a row for a long time.
         error: the error by which the thread ended; None if there was none.
     """
 
@@ -41,7 +43,9 @@ class LiveReader:
                 read_us = time.time_ns() // 1000
                 for record in records:
                     self.reads.append(Read(record.partition, record.offset, read_us))
-                    _, group, step = _parts((record.key or b"").decode("utf-8", "replace"))
+                    query, group, step = _parts((record.key or b"").decode("utf-8", "replace"))
+                    if query != READINGS:
+                        continue
                     self.last_step[group] = max(step, self.last_step.get(group, step))
         except Exception as error:  # noqa: BLE001 - `tsunagi.demo.stream` raises it while it waits
             self.error = error
