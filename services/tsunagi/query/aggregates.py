@@ -21,6 +21,8 @@ State = dict[str, Array]
 and the greater one, and f and l take what came first and last (pairs: place, and value at the place)."""
 
 
+QUANTILE = "APPROX_QUANTILE"
+"""The aggregate function of quantiles."""
 _NO_VARIANCE = 2.0**-100
 """A sum of squared deviations that is less than this share of the sum of squares counts as 0: it is rounding alone. So
 equal values have the standard deviation 0."""
@@ -118,20 +120,22 @@ class AggregateFunction:
 
     Attributes:
         name: the name of its state, different for each aggregate of a query.
-        function: COUNT, SUM, AVG, MIN, MAX, STDDEV, VARIANCE, FIRST or LAST.
+        function: COUNT, SUM, AVG, MIN, MAX, STDDEV, VARIANCE, FIRST, LAST or APPROX_QUANTILE.
         kind: the kind of its argument; None = COUNT(*).
+        share: of APPROX_QUANTILE: which quantile, from 0 to 1.
     """
 
     name: str
     function: str
     kind: Kind | None
+    share: float | None = None
 
     @property
     def result_kind(self) -> Kind:
         """The kind of the results."""
         if self.function == "COUNT":
             return Kind.BIGINT
-        if self.function in ("AVG", "STDDEV", "VARIANCE") or self.kind is None:
+        if self.function in ("AVG", "STDDEV", "VARIANCE", QUANTILE) or self.kind is None:
             return Kind.DOUBLE
         return self.kind
 
@@ -152,7 +156,7 @@ class AggregateFunction:
         elif self.function in ("MIN", "MAX"):
             closed = self._closed(full, rows, present)
             state[self._extreme("x")] = self._extremes(rows, full.values, closed if taken is None else closed & taken)
-        else:
+        elif self.function != QUANTILE:  # of quantiles the states only say where an input is an estimate
             self._add_end(state, values, cell, rows.place if taken is None else rows.place[taken], rows.cells)
         if full.spread is not None or rows.certain is not None:
             self._add_spread(state, full, rows, present)
@@ -267,6 +271,14 @@ class AggregateFunction:
         spread = self._spread(state, values, count, shape)
         return Column(kind, values, None if valid.all() else valid, (), spread)
 
+    def quantile(self, state: Mapping[str, Array], values: Floats) -> Column:
+        """Return quantiles, float64[cells], NaN where there are none, with what is known of them."""
+        there = ~np.isnan(values)
+        filled = np.where(there, values, 0.0)
+        count = state.get(f"+{self.name}.n", np.zeros(values.shape, dtype=np.int64))
+        spread = self._spread(state, filled, count, values.shape)
+        return Column(Kind.DOUBLE, filled, None if there.all() else there, (), spread)
+
     def _sum(self, state: Mapping[str, Array], shape: tuple[int, ...]) -> tuple[Array, Array]:
         if self.kind is not Kind.BIGINT:
             return to_doubles(bins_of(state, f"{self.name}.sum"), shape)[0], np.ones(shape, dtype=np.bool_)
@@ -313,8 +325,8 @@ class AggregateFunction:
         A sum is off by at most the sum of what its values are off by, and its standard deviation is at most the sum of
         theirs (the triangle inequality: nothing is assumed of how errors correlate). A mean is a sum divided by a
         count, which may be uncertain, too. A minimum lies between the least lower end of all rows and the least upper
-        end of the certain ones; a maximum likewise. Of FIRST, LAST, STDDEV and VARIANCE nothing is known once an input
-        is an estimate.
+        end of the certain ones; a maximum likewise. Of FIRST, LAST, STDDEV, VARIANCE and quantiles nothing is known
+        once an input is an estimate.
         """
         open_ = state.get(f"+{self.name}.open")
         if open_ is None or not open_.any():
@@ -364,5 +376,6 @@ FUNCTIONS: dict[str, str] = {
     "VAR_SAMP": "VARIANCE",
     "FIRST": "FIRST",
     "LAST": "LAST",
+    QUANTILE: QUANTILE,
 }
 """Aggregate functions by the names that a query may use."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, NoReturn
 
 from sqlglot import exp
 
 from tsunagi.query.aggregates import FUNCTIONS as AGGREGATES
-from tsunagi.query.aggregates import AggregateFunction
+from tsunagi.query.aggregates import QUANTILE, AggregateFunction
 from tsunagi.query.catalog import KINDS, Catalog
 from tsunagi.query.errors import QueryError, listed, near
 from tsunagi.query.expressions import TRUE, Call, Constant, Expression, Reference
-from tsunagi.query.functions import Function, find, function, function_names
+from tsunagi.query.functions import BUCKET, Function, find, function, function_names
 from tsunagi.query.plan import Measure, SourcePlan
 from tsunagi.query.syntax import MICROSECONDS, place_of
 from tsunagi.query.text_functions import TIME_UNITS, TRUNCATED_UNITS, read_time, regular
@@ -274,8 +274,12 @@ class Scope:
         distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
         if distinct:
             arguments = arguments[0].expressions
-        if len(arguments) != 1:
-            self.fail(node, f"{name}: found {len(arguments)} arguments, expected one")
+        share = None
+        if name == QUANTILE and len(arguments) == 2:
+            share, arguments = self._share(node, arguments[1]), arguments[:1]
+        if len(arguments) != 1 or (name == QUANTILE and share is None):
+            expected = "two: a number, and which quantile" if name == QUANTILE else "one"
+            self.fail(node, f"{name}: found {len(arguments)} arguments, expected {expected}")
         if isinstance(arguments[0], exp.Star):
             if name != "COUNT" or distinct:
                 self.fail(node, f"{name}: found *, expected a column")
@@ -286,24 +290,32 @@ class Scope:
         own = self.catalog.aggregates.get(name)
         if own is not None and argument is not None and not argument.kind.numeric:
             self.fail(node, f"{name}: found {argument.kind.value}, expected numbers")
+        if share is not None and argument is not None:
+            argument = self.call(node, BUCKET, (argument,))
         kind = None if argument is None or own is not None else argument.kind
-        function = AggregateFunction(f"agg.{len(self.measures)}", AGGREGATES.get(name, name), kind)
+        function = AggregateFunction(f"agg.{len(self.measures)}", AGGREGATES.get(name, name), kind, share)
         measure = Measure(function, argument, where, distinct, own)
         for known in self.measures:
-            if (known.aggregate.function, known.argument, known.where, known.distinct) == (
-                measure.aggregate.function,
-                argument,
-                where,
-                distinct,
-            ):
+            if _same(known, measure):
                 return Reference(known.aggregate.result_kind, known.aggregate.name)
         self.measures.append(measure)
         return Reference(measure.aggregate.result_kind, measure.aggregate.name)
 
+    def _share(self, node: exp.Anonymous, given: exp.Expr) -> float:
+        """Return which quantile is meant."""
+        found = self._of_rows().bind(given)
+        share = found.value if isinstance(found, Constant) else None
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            self.fail(node, f"{QUANTILE}: found {given.sql()}, expected a number from 0 to 1 behind the column")
+        return float(share)
+
     def _check(self, node: exp.Anonymous, name: str, argument: Expression, *, distinct: bool) -> None:
         if distinct and name != "COUNT":
             self.fail(node, f"{name}(DISTINCT ...): expected COUNT(DISTINCT ...)")
-        if name in ("SUM", "AVG", "STDDEV", "STDDEV_SAMP", "VARIANCE", "VAR_SAMP") and not argument.kind.numeric:
+        if (
+            name in ("SUM", "AVG", "STDDEV", "STDDEV_SAMP", "VARIANCE", "VAR_SAMP", QUANTILE)
+            and not argument.kind.numeric
+        ):
             self.fail(node, f"{name}: found {argument.kind.value}, expected a number")
         if name in ("MIN", "MAX", "FIRST", "LAST") and argument.kind not in (Kind.DOUBLE, Kind.BIGINT, Kind.TIMESTAMP):
             self.fail(node, f"{name}: found {argument.kind.value}, expected a number or a time")
@@ -329,6 +341,13 @@ class Scope:
         **dict.fromkeys(_OPERATORS, _binary),
     }
     """What binds each kind of node."""
+
+
+def _same(one: Measure, other: Measure) -> bool:
+    """Return whether two aggregates differ in nothing but the name of their states."""
+    return replace(one, aggregate=other.aggregate) == other and replace(one.aggregate, name="") == replace(
+        other.aggregate, name=""
+    )
 
 
 def _nulls(arguments: Sequence[Expression], *which: slice | tuple[int, ...]) -> list[Expression]:

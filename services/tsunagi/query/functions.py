@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tsunagi.query.quantiles import buckets
 from tsunagi.query.values import Array, Column, Flags, Floats, Kind, Spread, aligned, ranks, where
 
 Compute = Callable[[Sequence[Column]], Column]
@@ -35,6 +36,8 @@ class Function:
     expected: str
 
 
+BUCKET = "bucket"
+"""The name of the function by which APPROX_QUANTILE counts values; no query can call it."""
 _FUNCTIONS: dict[str, Function] = {}
 """All functions, by name."""
 
@@ -277,6 +280,7 @@ def _power(arguments: Sequence[Column]) -> Column:
     return made(Kind.DOUBLE, values, arguments, np.isfinite(values), spread)
 
 
+_monotone(BUCKET, buckets, Kind.BIGINT)
 _monotone("FLOOR", np.floor)
 _monotone("CEIL", np.ceil)
 _monotone("SQRT", np.sqrt)

@@ -14,6 +14,7 @@ from tsunagi.query.catalog import OwnAggregate
 from tsunagi.query.expressions import TRUE, Evaluation, Expression
 from tsunagi.query.functions import Function
 from tsunagi.query.plan import Measure
+from tsunagi.query.quantiles import quantiles
 from tsunagi.query.relations import KeyNumbers, Rows, distinct, joined_rows, stretches
 from tsunagi.query.snapshots import Tree, of_keys, of_window, to_keys, to_window
 from tsunagi.query.values import Array, Column, Flags, Ints, Kind, Spread, both
@@ -96,24 +97,28 @@ class Grouping:
         """Return the states of cells, of all measures together."""
         state = PRESENT.of_rows(CellRows(cell, cells, prepared.place, *prepared.shares), None)
         for measure, (argument, taken, certain) in zip(self.measures, prepared.arguments, strict=True):
-            if not measure.distinct and measure.own is None:
+            if not measure.distinct and measure.own is None:  # of quantiles the states have what is not certain
                 rows = CellRows(cell, cells, prepared.place, taken, certain)
                 state |= measure.aggregate.of_rows(rows, argument)
         return state
 
-    def results(self, step: Ints, key: Ints, state: Mapping[str, Array], apart: Mapping[str, Column | Ints]) -> Rows:
+    def results(self, step: Ints, key: Ints, state: Mapping[str, Array], apart: Mapping[str, Column | Array]) -> Rows:
         """Return the groups with their measures as rows; the columns are `group.N` and the names of the aggregates.
 
         Args:
-            apart: what is not in the states: counts of different values, and aggregates of the user.
+            apart: what is not in the states: counts of different values, quantiles, and aggregates of the user.
         """
         shape = (len(step),)
         columns = {f"group.{place}": column for place, column in enumerate(self.key_columns(key))}
         for measure in self.measures:
             name = measure.aggregate.name
             other = apart.get(name)
-            if other is not None:
-                columns[name] = other if isinstance(other, Column) else Column(Kind.BIGINT, other)
+            if isinstance(other, Column):
+                columns[name] = other
+            elif other is not None and measure.aggregate.share is not None:
+                columns[name] = measure.aggregate.quantile(state, other)
+            elif other is not None:
+                columns[name] = Column(Kind.BIGINT, other)
             else:
                 columns[name] = measure.aggregate.result(state, shape)
         return Rows(step, columns)
@@ -161,7 +166,7 @@ class SlidingGrouping(Grouping):
         self.distinct = {
             measure.aggregate.name: (_pair_keys(measure), SlidingWindow(self.length, self.slide))
             for measure in self.measures
-            if measure.distinct
+            if measure.paired
         }
 
     def advance(self, rows: Rows, low: int, high: int) -> Iterator[Rows]:
@@ -205,9 +210,9 @@ class SlidingGrouping(Grouping):
 
     def _distinct(
         self, measure: Measure, number: int, prepared: Prepared, pane: Ints, low: int, high: int
-    ) -> tuple[str, Callable[[Ints], Ints]] | None:
-        """Return (name, function from ends to counts [ends, keys]) of COUNT(DISTINCT ...); None for others."""
-        if not measure.distinct:
+    ) -> tuple[str, Callable[[Ints], Array]] | None:
+        """Return (name, function from ends to results [ends, keys]) of COUNT(DISTINCT ...) or a quantile, else None."""
+        if not measure.paired:
             return None
         name = measure.aggregate.name
         keys, window = self.distinct[name]
@@ -216,17 +221,22 @@ class SlidingGrouping(Grouping):
         rows = CellRows(cell, len(panes), prepared.place[chosen])
         window.add(panes, cell_keys, PRESENT.of_rows(rows, None), len(keys))
         whose = np.array([values[0] for values in keys.values], dtype=np.int64)
-        size = len(self.keys)
-        found: list[tuple[Ints, Ints]] = []
+        size, share = len(self.keys), measure.aggregate.share
+        found: list[tuple[Ints, Array]] = []
         for ends, state in window.advance(low, high):
-            counts = np.zeros((len(ends), size), dtype=np.int64)
             present = state.get("+present.n")
+            if share is not None:
+                bucket = np.array([values[1] for values in keys.values], dtype=np.int64)
+                counts = np.zeros((len(ends), len(whose)), dtype=np.int64) if present is None else present
+                found.append((ends, quantiles(whose, bucket, counts, size, share)))
+                continue
+            counts = np.zeros((len(ends), size), dtype=np.int64)
             if present is not None and len(whose):
                 np.add.at(counts.T, whose, (present > 0).astype(np.int64).T)
             found.append((ends, counts))
         ends = np.concatenate([item[0] for item in found]) if found else np.zeros(0, np.int64)
-        counts = np.concatenate([item[1] for item in found]) if found else np.zeros((0, size), np.int64)
-        return name, lambda wanted: counts[np.searchsorted(ends, wanted)]
+        results = np.concatenate([item[1] for item in found]) if found else np.zeros((0, size), np.int64)
+        return name, lambda wanted: results[np.searchsorted(ends, wanted)]
 
 
 @dataclass(slots=True)
@@ -302,9 +312,9 @@ class InstantGrouping(Grouping):
             cell, at, key = cells_of(which, prepared.key)
             count = len(at)
         state = self.state_of(prepared, cell, count)
-        apart: dict[str, Column | Ints] = {}
+        apart: dict[str, Column | Array] = {}
         for number, measure in enumerate(self.measures):
-            if measure.distinct:
+            if measure.paired:
                 apart[measure.aggregate.name] = self._distinct(measure, number, prepared, cell, count)
             elif measure.own is not None:
                 apart[measure.aggregate.name] = _own(measure.own, prepared, number, cell, count)
@@ -315,10 +325,14 @@ class InstantGrouping(Grouping):
         return found if present.all() else found.take(present)
 
     @staticmethod
-    def _distinct(measure: Measure, number: int, prepared: Prepared, cell: Ints, cells: int) -> Ints:
-        """Return how many different arguments each cell has, int64[cells]."""
+    def _distinct(measure: Measure, number: int, prepared: Prepared, cell: Ints, cells: int) -> Array:
+        """Return how many different arguments each cell has, int64[cells], or its quantile, float64[cells]."""
         keys = _pair_keys(measure)
         _, found = _numbers_of_pairs(keys, prepared, number, cell)
+        if measure.aggregate.share is not None:
+            pairs = np.array(keys.values, dtype=np.int64).reshape(-1, 2)
+            counts = np.bincount(found, minlength=len(pairs))
+            return quantiles(pairs[:, 0], pairs[:, 1], counts, cells, measure.aggregate.share)
         whose = np.array([keys.values[value][0] for value in np.unique(found).tolist()], dtype=np.int64)
         return np.bincount(whose, minlength=cells).astype(np.int64)
 

@@ -88,6 +88,11 @@ class Measure:
     distinct: bool = False
     own: OwnAggregate | None = None
 
+    @property
+    def paired(self) -> bool:
+        """Whether it needs to know how often each argument occurs: COUNT(DISTINCT) does, and quantiles do."""
+        return self.distinct or self.aggregate.share is not None
+
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
+from tsunagi.query.aggregates import QUANTILE
 from tsunagi.query.binding import Scope
 from tsunagi.query.catalog import READINGS, Catalog, taken
 from tsunagi.query.errors import QueryError, listed, near
@@ -122,6 +123,9 @@ class _Planner:
             scope.groups = groups
         outputs = self._outputs(selected)
         sources = tuple(scope.sources.values())
+        # HAVING may add measures.
+        condition = TRUE if having is None else scope.condition(having.this, "HAVING")
+        self._check_quantiles(select)
         return QueryPlan(
             name=statement.name,
             published=statement.published,
@@ -132,8 +136,8 @@ class _Planner:
             where=conjunction(conditions),
             grouped=grouped,
             groups=groups,
-            having=TRUE if having is None else scope.condition(having.this, "HAVING"),
-            measures=tuple(scope.measures),  # behind HAVING, which may have added some
+            having=condition,
+            measures=tuple(scope.measures),
             outputs=MappingProxyType(outputs),
             distinct=select.args.get("distinct") is not None,
             within=tuple(self._within(node, outputs) for node in statement.within),
@@ -181,6 +185,14 @@ class _Planner:
                     f"[RANGE UNBOUNDED] over {source.name} would keep every row for ever; expected [RANGE n UNIT], or "
                     "GROUP BY over this stream alone",
                 )
+
+    def _check_quantiles(self, select: exp.Select) -> None:
+        """Refuse quantiles of all that has ever come: which buckets they need grows for ever."""
+        unbounded = any(
+            source.window is not None and source.window.kind == "unbounded" for source in self._scope.sources.values()
+        )
+        if unbounded and any(measure.aggregate.share is not None for measure in self._scope.measures):
+            self._scope.fail(select, f"{QUANTILE} over [RANGE UNBOUNDED]: expected [RANGE n UNIT] or [ROWS n]")
 
     # ---- FROM
 

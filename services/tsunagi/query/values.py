@@ -21,6 +21,12 @@ Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 
 
+_UNUSED = 4
+"""A pool may have so many texts for each row before those that no row has are dropped."""
+_FEW_TEXTS = 256
+"""So many texts are kept whatever rows there are: to drop them would save nothing."""
+
+
 class Kind(Enum):
     """The types of values, by their SQL names."""
 
@@ -235,7 +241,7 @@ def concatenate(parts: Sequence[Column]) -> Column:
             for text in part.pool:
                 codes.setdefault(text, len(codes))
             moved.append(np.array([codes[text] for text in part.pool] or [0], dtype=np.int64)[part.values])
-        values, pool = np.concatenate(moved), tuple(codes) or ("",)
+        values, pool = _without_unused(np.concatenate(moved), tuple(codes) or ("",))
     else:
         values, pool = np.concatenate([part.values for part in parts]), ()
     valid = None
@@ -246,6 +252,14 @@ def concatenate(parts: Sequence[Column]) -> Column:
         spreads = [part.spread or _measured(part) for part in parts]
         spread = Spread(*(np.concatenate([getattr(item, name) for item in spreads]) for name in ("low", "high", "sd")))
     return Column(first.kind, values, valid, pool, spread)
+
+
+def _without_unused(values: Ints, pool: tuple[str, ...]) -> tuple[Ints, tuple[str, ...]]:
+    """Return codes and a pool without the texts that no row has, if these are most: rows go, and new texts come."""
+    if len(pool) <= _UNUSED * (len(values) + _FEW_TEXTS):
+        return values, pool
+    used, places = np.unique(values, return_inverse=True)
+    return places.astype(np.int64), tuple(pool[code] for code in used.tolist()) or ("",)
 
 
 def _measured(part: Column) -> Spread:

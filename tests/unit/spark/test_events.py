@@ -186,3 +186,20 @@ def test_streams_are_known_without_what_queries_need() -> None:
     assert {name: stream.key for name, stream in found.items()} == {"bids": "", "lots": ""}
     with pytest.raises(QueryError, match="stands twice"):
         event_streams([Definition("s", "CREATE STREAM s (x DOUBLE, x TEXT)", "test")])
+
+
+def test_texts_that_no_row_has_any_more_are_forgotten() -> None:
+    """New texts come for ever. What is kept of a window grows with its rows alone."""
+    core = core_of(
+        "CREATE STREAM bids (lot TEXT); CREATE QUERY q AS SELECT a.lot FROM bids a [RANGE 3 SECONDS], "
+        "bids b [RANGE 2 SECONDS] WHERE a.lot = b.lot AND a.time < b.time"
+    )
+    sizes = []
+    for step in range(FIRST, FIRST + 200):
+        cells = [{"time": step * STEP_US, "lot": f"lot-{step}-{number}" + "x" * 100} for number in range(100)]
+        columns = table_columns(cells, {"time": Kind.TIMESTAMP, "lot": Kind.TEXT})
+        came = [(0, "bids", Recovered(query="bids", step=step, rows=100, column=columns))]
+        advance(core, no_rows(), came, step)
+        sizes.append(len(core.dump(1, MOST)[0]))
+    assert sizes[-1] < 4 * sizes[20]
+    assert max(sizes) < 1_000_000, "of 2 MB that came"
