@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tsunagi.query.catalog import READINGS
 from tsunagi.query.events import as_created
 from tsunagi.query.planning import Program
-from tsunagi.query.relations import Rows, joined_rows
+from tsunagi.query.readings import Readings
+from tsunagi.query.relations import Rows, empty, joined_rows
 from tsunagi.query.snapshots import Tree, of_rows, pack, to_rows, unpack
 from tsunagi.query.values import Column, Kind
 from tsunagi_spark.frontier import NEVER
@@ -72,7 +74,7 @@ class Events:
                 if over.any():
                     late.append(rows.step[over])
                     rows = rows.take(~over)
-                rows = as_created(rows, stream.columns)
+                rows = as_created(rows, stream.own)
                 whose = Column(Kind.BIGINT, np.full(len(rows), slot, dtype=np.int64))
                 parts.setdefault(name, []).append(rows.named({**rows.columns, _SLOT: whose}))
         for name, found in parts.items():
@@ -80,33 +82,41 @@ class Events:
         return first, np.concatenate(late) if late else np.zeros(0, dtype=np.int64)
 
     def take(
-        self, upto: int, named: Mapping[str, Collection[str]], kinds: Mapping[str, Mapping[str, Kind]]
+        self, upto: int, program: Program, named: Mapping[str, Collection[str]], table: Readings
     ) -> dict[str, Rows]:
-        """Return the events up to a step, which wait no longer, in the order of (step, time, slot).
+        """Return the events of each stream up to a step, which wait no longer, in the order of (step, time, slot).
 
         Events of one slot and time are in the order in which it has passed them on, so the order does not depend on
         how batches are cut.
 
         Args:
             named: the columns that are wanted of each stream.
-            kinds: the columns of each stream.
+            table: has the columns that are looked up in the sensors table.
         """
         found = {}
-        for name, columns in kinds.items():
-            rows = self.rows.get(name)
-            wanted = {column: kind for column, kind in columns.items() if column in named[name]}
-            ready = None if rows is None else rows.step <= upto
-            if rows is None or ready is None or not ready.any():
-                found[name] = as_created(Rows(np.zeros(0, dtype=np.int64), {}), wanted)
+        for name, stream in program.catalog.streams.items():
+            if name == READINGS:
                 continue
-            some = rows.take(ready)
+            some = self._ready(name, stream.own, upto)
             order = np.lexsort((some.columns[_SLOT].values, some.columns["time"].values, some.step))
-            found[name] = as_created(some.take(order), wanted)
-            if ready.all():
-                del self.rows[name]
-            else:
-                self.rows[name] = rows.take(~ready)
+            some = some.take(order)
+            columns = {column: item for column, item in some.columns.items() if column in named[name]}
+            wanted = stream.looked_up & set(named[name])
+            if wanted:
+                columns |= table.of_sensors(some.columns[stream.key], wanted)
+            found[name] = some.named(columns)
         return found
+
+    def _ready(self, name: str, own: Mapping[str, Kind], upto: int) -> Rows:
+        rows = self.rows.get(name)
+        if rows is None:
+            return empty({**own, _SLOT: Kind.BIGINT})
+        ready = rows.step <= upto
+        if ready.all():
+            del self.rows[name]
+            return rows
+        self.rows[name] = rows.take(~ready)
+        return rows.take(ready)
 
     def dump(self) -> Tree:
         """Return the events as a tree."""

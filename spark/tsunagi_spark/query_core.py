@@ -25,7 +25,7 @@ from tsunagi.query.relations import Rows
 from tsunagi.query.results import ENDED
 from tsunagi.query.running import Queries
 from tsunagi.query.snapshots import Get, pack, unpack
-from tsunagi.query.values import Array, Kind
+from tsunagi.query.values import Array
 from tsunagi.query.windows import Piece, Stored
 from tsunagi.runtime.messages import VERSION, ResultBlock
 from tsunagi_spark.blocks import SlotBlock
@@ -244,12 +244,6 @@ class QueryCore:
         return {name: self.queries.named(name) for name in self.program.compiled.catalog.streams}
 
     @cached_property
-    def _kinds(self) -> dict[str, Mapping[str, Kind]]:
-        """The columns of each stream of events."""
-        streams = self.program.compiled.catalog.streams
-        return {name: stream.columns for name, stream in streams.items() if name != READINGS}
-
-    @cached_property
     def _wanted(self) -> dict[str, str]:
         """The digests of the queries that run here."""
         return {name: self.program.digests[name] for name in self.queries.runs}
@@ -283,7 +277,7 @@ class QueryCore:
             rest, count = self.waiting.behind(high)
             part = {name: column[:count] for name, column in self.waiting.rows.items()}
             readings = table.rows(part["step"], part["sensor"], part, self._named[READINGS])
-            streams = {READINGS: readings} | self.events.take(high, self._named, self._kinds)
+            streams = {READINGS: readings} | self.events.take(high, self.program.compiled, self._named, table)
             found = self.queries.advance(streams, self.done, high)
             for name, why in self.queries.faults.items():
                 self.figures[name].fault = why

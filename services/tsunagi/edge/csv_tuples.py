@@ -44,8 +44,8 @@ class CsvTuples(CsvFile):
         self, header: Header, seen: Mapping[str, int], table: SensorTable, wanted: tuple[Sensor, ...]
     ) -> None:
         del table, wanted
-        wanted_names = (*filter(None, (self._form.key,)), *self._form.kinds)
-        missing = [name for name in wanted_names if name not in seen]
+        names = dict.fromkeys(filter(None, (self._form.key, *self._form.kinds)))  # of events, KEY is among the others
+        missing = [name for name in names if name not in seen]
         if missing:
             raise SourceError(
                 f"{self.path}, line {header.line - 1}: no column {some(missing)}, which the stream has; found "

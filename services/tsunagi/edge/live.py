@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tsunagi.edge.decode import FOREIGN_SENSOR, Decoder, Reading, ReadingFault
+from tsunagi.edge.decode import FOREIGN_SENSOR, FOREIGN_STREAM, Decoder, Reading, ReadingFault
 from tsunagi.edge.inbox import Begun, Inbox, Message
 from tsunagi.edge.source import LiveProgress, Offsets, Origin, SourceRow, Unusable
 from tsunagi.edge.window import LATE, Places
@@ -257,7 +257,7 @@ class LiveSource:
         found = self._decoder.decode(message)
         if isinstance(found, ReadingFault):
             if not message.again:
-                letter = found.reason != FOREIGN_SENSOR or self._rules.keep_foreign
+                letter = found.reason not in (FOREIGN_SENSOR, FOREIGN_STREAM) or self._rules.keep_foreign
                 self._unusable.append(self._reject(message, found, letter=letter))
             return
         if self._behind is not None and message.partition in self._behind:

@@ -47,7 +47,7 @@ def streams_of(settings: Settings) -> dict[str, TupleForm]:
     from tsunagi.query.events import event_streams
 
     return {
-        name: TupleForm(stream.key, {column: kind for column, kind in stream.columns.items() if column != "time"})
+        name: TupleForm(stream.key, {column: kind for column, kind in stream.own.items() if column != "time"})
         for name, stream in event_streams(read_definitions(settings.query.files)).items()
     }
 

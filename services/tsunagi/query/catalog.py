@@ -49,17 +49,28 @@ READING_COLUMNS: Mapping[str, Kind] = MappingProxyType(
 """The columns of `readings`. The attributes of the sensors table stand beside them."""
 
 
+_OF_VALUES = frozenset({"sensor", "value", "time", "quality", "sd", "bound"})
+"""The columns of `readings` that do not come from the sensors table."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
     """A stream: rows that come one after the other.
 
     Attributes:
         key: the column within which rows have an order, and by which [ROWS n] counts; "" = there is none.
+        looked_up: of a stream of events, the columns that the sensors table has of the sensor that KEY names.
     """
 
     name: str
     columns: Mapping[str, Kind]
     key: str
+    looked_up: frozenset[str] = frozenset()
+
+    @property
+    def own(self) -> dict[str, Kind]:
+        """The columns that its rows come with."""
+        return {name: kind for name, kind in self.columns.items() if name not in self.looked_up}
 
 
 OwnAggregate = Callable[[Floats], float]
@@ -108,7 +119,12 @@ class Catalog:
             raise QueryError(
                 statement.place, f"stream {statement.name}: expected {most} TEXT column with KEY, found {len(keys)}"
             )
-        found = Stream(statement.name, MappingProxyType(columns), keys[0].name if keys else "")
+        looked_up: dict[str, Kind] = {}
+        if keys and self.in_steps:
+            of_readings = self.streams[READINGS].columns
+            looked_up = {name: kind for name, kind in of_readings.items() if name not in {*_OF_VALUES, *columns}}
+        key = keys[0].name if keys else ""
+        found = Stream(statement.name, MappingProxyType(columns | looked_up), key, frozenset(looked_up))
         return replace(self, streams=MappingProxyType({**self.streams, found.name: found}))
 
     def with_function(self, statement: CreateFunction) -> Catalog:

@@ -14,9 +14,11 @@ from tsunagi.query.values import Array, Floats, Ints
 _BITS = 6
 """Bits of the fraction that tell buckets apart: 64 buckets for each power of two."""
 _DROPPED = 52 - _BITS
+"""Bits of a float that do not matter."""
 ERROR = 2.0 ** -(_BITS + 1)
 """The result is off by at most this share of itself: half a bucket, 0.8 %."""
 _SIGN = np.int64(0x7FFF_FFFF_FFFF_FFFF)
+"""All bits but the sign: turned over in negative floats, they rise with the value as whole numbers do."""
 
 
 def buckets(values: Floats) -> Floats:

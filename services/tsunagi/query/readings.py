@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -44,6 +45,7 @@ class Readings:
         self._slide_us = slide_us
         kinds = attribute_kinds(table) if kinds is None else kinds
         names = tuple(sensor.name for sensor in table.sensors)
+        self._numbers = {name: number for number, name in enumerate(names)}
         self._columns: dict[str, Column] = {
             # The code of a name is the id of the sensor.
             "sensor": Column(Kind.TEXT, np.arange(len(names)), None, names),
@@ -58,6 +60,16 @@ class Readings:
                 self._columns[name] = _numbers([float(cell) if _is_number(cell) else math.nan for cell in cells])
             else:
                 self._columns[name] = texts([cell or None for cell in cells])
+
+    def of_sensors(self, names: Column, wanted: Collection[str]) -> dict[str, Column]:
+        """Return columns that the table has of sensors, by their names; NULL where it has no such sensor."""
+        known = [self._numbers.get(name, 0) for name in names.pool]
+        there = np.array([name in self._numbers for name in names.pool] or [False])[names.values] & names.present()
+        sensor = np.array(known or [0], dtype=np.int64)[names.values]
+        found = {name: self._columns[name].take(sensor) for name in wanted}
+        if there.all():
+            return found
+        return {name: replace(item, valid=item.present() & there) for name, item in found.items()}
 
     def rows(
         self, step: Ints, sensor: Array, columns: Mapping[str, Array], wanted: Collection[str] | None = None

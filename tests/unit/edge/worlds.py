@@ -216,6 +216,7 @@ class FileWorld(MemoryWorld):
         self.table_rows = [f"s{number},{'ab'[number % 2]}" for number in range(6)]
         self.columns = "sensor,edge"
         self.source = source
+        self.statements = ""
         self.edges: list[EdgeService] = []
         self.nodes: dict[int, str] = {}
         self.number = 0
@@ -227,12 +228,14 @@ class FileWorld(MemoryWorld):
             sensors=self.path / "sensors.csv",
             steps=STEPS.model_dump(),
             source={"path": self.path / "data.csv", **self.source},
+            query={"files": [self.path / "statements.sql"]} if self.statements else {},
         )
 
     def write(self) -> FileWorld:
         lines = [",".join(row) for row in [self.header, *self.cells]]
         (self.path / "data.csv").write_text("\n".join(lines) + "\n")
         (self.path / "sensors.csv").write_text("\n".join([self.columns, *self.table_rows]) + "\n")
+        (self.path / "statements.sql").write_text(self.statements)
         return self
 
     def edge(self, name: str = "a", **options: Any) -> EdgeService:

@@ -203,3 +203,25 @@ def test_texts_that_no_row_has_any_more_are_forgotten() -> None:
         sizes.append(len(core.dump(1, MOST)[0]))
     assert sizes[-1] < 4 * sizes[20]
     assert max(sizes) < 1_000_000, "of 2 MB that came"
+
+
+def test_events_have_the_columns_of_the_sensor_that_their_key_names() -> None:
+    text = (
+        "CREATE STREAM doors (door TEXT KEY, open BOOLEAN, unit TEXT); "
+        "CREATE QUERY q AS SELECT site, group, COUNT(*) AS n, MIN(threshold) AS t FROM doors [RANGE 2 SECONDS] "
+        "GROUP BY site, group; CREATE QUERY own AS SELECT door, unit, edge FROM doors"
+    )
+    core = core_of(text)
+    kinds = {"time": Kind.TIMESTAMP, "door": Kind.TEXT, "open": Kind.BOOLEAN, "unit": Kind.TEXT}
+    cells = [
+        {"time": FIRST * STEP_US, "door": door, "open": True, "unit": "mine"} for door in ("s1", "s3", "s1", "none")
+    ]
+    came = [(0, "doors", Recovered(query="doors", step=FIRST, rows=4, column=table_columns(cells, kinds)))]
+    found = advance(core, no_rows(), came, FIRST)
+    blocks = {item.query: typed_rows(ResultBlock.FromString(item.value)) for item in found if item.rows}
+    rows = zip(*(column.to_list() for column in blocks["q"].columns.values()), strict=True)
+    assert sorted(map(repr, rows)) == sorted(
+        map(repr, [(None, None, 1, None), ("site-0", "g1", 1, 0.5), ("site-1", "g1", 2, 0.5)])
+    )
+    assert blocks["own"].columns["unit"].to_list() == ["mine"] * 4, "a column of its own comes first"
+    assert set(blocks["own"].columns["edge"].to_list()) == {"e1", None}
