@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 
 from tsunagi.query.relations import Rows
 from tsunagi.query.values import Array, Column, Ints, Kind
@@ -53,7 +55,7 @@ class Events:
 
     def rows(self, kinds: Mapping[str, Kind], low: int, high: int) -> Rows:
         """Return the events of the steps low < step <= high as rows."""
-        step = self.time_us // STEP_US
+        step = -(-self.time_us // STEP_US)
         part = slice(*np.searchsorted(step, (low, high), side="right").tolist())
         found = {
             name: Column(kind, self.columns[name][part], None, self.pools.get(name, ())) for name, kind in kinds.items()
@@ -118,3 +120,13 @@ def generate(count: int, seconds: float, seed: int) -> dict[str, Events]:
             {"auction": numbers, "bidder": numbers},
         ),
     }
+
+
+def database_of(events: Mapping[str, Events], step_us: int) -> duckdb.DuckDBPyConnection:
+    """Return a database with the events, each with the step in which its time lies."""
+    found = duckdb.connect()
+    for name, some in events.items():
+        columns = {column: some.values(column) for column in KINDS[name]}
+        found.register("arrived", pa.table({**columns, "time": some.time_us, "step": -(-some.time_us // step_us)}))
+        found.execute(f"CREATE TABLE {name} AS SELECT * FROM arrived")
+    return found

@@ -41,34 +41,42 @@ CQL = {
 """The statements of each query; its views stand before it."""
 
 
-def _at(every_s: int) -> str:
-    """Return the instants of a query, in steps of a millisecond, as a table i(t)."""
-    first, last = f"$first // {every_s * 1000}", f"$last // {every_s * 1000}"
-    return f"(SELECT unnest(range({first} + 1, {last} + 1)) * {every_s * 1000} AS t) i"
+def sql_of(per_s: int) -> dict[str, str]:
+    """Return what a database must answer: the step, and the columns of the query.
 
+    Args:
+        per_s: steps a second.
+    """
+    long, short = 600 * per_s, 10 * per_s
 
-SQL = {
-    "q0": "SELECT step, auction, bidder, price, time FROM bid",
-    "q1": "SELECT step, auction, bidder, 0.908::DOUBLE * price, time FROM bid",
-    "q2": "SELECT step, auction, price FROM bid WHERE auction::BIGINT % 123 = 0",
-    "q3": """
-        SELECT greatest(a.step, p.step), p.name, p.city, p.state, a.id FROM auction a JOIN person p ON a.seller = p.id
-        WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA') AND abs(a.step - p.step) < 600000""",
-    "q4": f"""
-        WITH sold AS (SELECT i.t, a.id, a.category, max(b.price) AS price FROM {_at(10)}
-          JOIN auction a ON a.step > i.t - 600000 AND a.step <= i.t
-          JOIN bid b ON b.step > i.t - 600000 AND b.step <= i.t AND b.auction = a.id
-            AND b.time BETWEEN a.time AND a.expires GROUP BY ALL)
-        SELECT t, category, avg(price) FROM sold GROUP BY ALL""",
-    "q5": f"""
-        WITH counts AS (SELECT i.t, b.auction, count(*) AS n FROM {_at(2)}
-          JOIN bid b ON b.step > i.t - 10000 AND b.step <= i.t GROUP BY ALL)
-        SELECT t, auction, n FROM counts QUALIFY n = max(n) OVER (PARTITION BY t)""",
-    "q7": f"""
-        SELECT i.t, b.auction, b.price, b.bidder FROM {_at(10)} JOIN bid b ON b.step > i.t - 10000 AND b.step <= i.t
-        QUALIFY b.price = max(b.price) OVER (PARTITION BY i.t)""",
-    "q8": f"""
-        SELECT DISTINCT i.t, p.id, p.name FROM {_at(10)} JOIN person p ON p.step > i.t - 10000 AND p.step <= i.t
-          JOIN auction a ON a.step > i.t - 10000 AND a.step <= i.t AND a.seller = p.id""",
-}
-"""What a database must answer: the step, and the columns of the query."""
+    def at(every_s: int) -> str:
+        """Return the instants of a query, in steps, as a table i(t)."""
+        every = every_s * per_s
+        return f"(SELECT unnest(range($first // {every} + 1, $last // {every} + 1)) * {every} AS t) i"
+
+    return {
+        "q0": "SELECT step, auction, bidder, price, time FROM bid",
+        "q1": "SELECT step, auction, bidder, 0.908::DOUBLE * price, time FROM bid",
+        "q2": "SELECT step, auction, price FROM bid WHERE auction::BIGINT % 123 = 0",
+        "q3": f"""
+            SELECT greatest(a.step, p.step), p.name, p.city, p.state, a.id
+            FROM auction a JOIN person p ON a.seller = p.id
+            WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA') AND abs(a.step - p.step) < {long}""",
+        "q4": f"""
+            WITH sold AS (SELECT i.t, a.id, a.category, max(b.price) AS price FROM {at(10)}
+              JOIN auction a ON a.step > i.t - {long} AND a.step <= i.t
+              JOIN bid b ON b.step > i.t - {long} AND b.step <= i.t AND b.auction = a.id
+                AND b.time BETWEEN a.time AND a.expires GROUP BY ALL)
+            SELECT t, category, avg(price) FROM sold GROUP BY ALL""",
+        "q5": f"""
+            WITH counts AS (SELECT i.t, b.auction, count(*) AS n FROM {at(2)}
+              JOIN bid b ON b.step > i.t - {short} AND b.step <= i.t GROUP BY ALL)
+            SELECT t, auction, n FROM counts QUALIFY n = max(n) OVER (PARTITION BY t)""",
+        "q7": f"""
+            SELECT i.t, b.auction, b.price, b.bidder FROM {at(10)}
+              JOIN bid b ON b.step > i.t - {short} AND b.step <= i.t
+            QUALIFY b.price = max(b.price) OVER (PARTITION BY i.t)""",
+        "q8": f"""
+            SELECT DISTINCT i.t, p.id, p.name FROM {at(10)} JOIN person p ON p.step > i.t - {short} AND p.step <= i.t
+              JOIN auction a ON a.step > i.t - {short} AND a.step <= i.t AND a.seller = p.id""",
+    }

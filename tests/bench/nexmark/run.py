@@ -105,7 +105,7 @@ def write(events: Mapping[str, Events], directory: Path, steps: int, batches: in
         columns = {column: some.values(column) for column in KINDS[name] if column != "expires"}
         moments = pa.array(some.time_us, type=pa.timestamp("us", tz="UTC"))
         table = pa.table({**columns, "time": moments})
-        batch = ((some.time_us // STEP_US - FIRST - 1) * batches // steps).clip(0, batches - 1)
+        batch = ((-(-some.time_us // STEP_US) - FIRST - 1) * batches // steps).clip(0, batches - 1)
         (directory / name).mkdir()
         for number in range(batches):
             part = table.filter(pa.array(batch == number))

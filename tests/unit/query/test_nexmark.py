@@ -6,11 +6,10 @@ import random
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 import pytest
 
-from tests.bench.nexmark.events import BEGIN_US, KINDS, STEP_US, Events, generate
-from tests.bench.nexmark.queries import CQL, SQL, STREAMS
+from tests.bench.nexmark.events import BEGIN_US, KINDS, STEP_US, Events, database_of, generate
+from tests.bench.nexmark.queries import CQL, STREAMS, sql_of
 from tsunagi.query.planning import Program, make_program
 from tsunagi.query.running import Queries
 from tsunagi.query.snapshots import pack, unpack
@@ -18,6 +17,7 @@ from tsunagi.query.snapshots import pack, unpack
 SECONDS = 47
 FIRST = BEGIN_US // STEP_US
 LAST = FIRST + SECONDS * 1000
+SQL = sql_of(1000)
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +27,7 @@ def events() -> dict[str, Events]:
 
 @pytest.fixture(scope="module")
 def database(events: dict[str, Events]) -> duckdb.DuckDBPyConnection:
-    found = duckdb.connect()
-    for name, some in events.items():
-        columns = {column: some.values(column) for column in KINDS[name]}
-        table = pa.table({**columns, "time": some.time_us, "step": some.time_us // STEP_US})
-        found.register("arrived", table)
-        found.execute(f"CREATE TABLE {name} AS SELECT * FROM arrived")
-    return found
+    return database_of(events, STEP_US)
 
 
 def answers(program: Program, name: str, events: dict[str, Events], chance: random.Random) -> list[tuple[Any, ...]]:
