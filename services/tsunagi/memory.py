@@ -206,7 +206,8 @@ def _answers(
     kinds = attribute_kinds(layout.table)
     check(definitions, settings.steps.slide_us, kinds)
     program = QueryProgram(1, tuple(definitions), kinds, settings.steps.slide_us)
-    core = QueryCore(program, program.split | program.whole)
+    published = frozenset(plan.name for plan in program.compiled.published)
+    core = QueryCore(program, published)
     table = Readings(layout.table, settings.steps.slide_us, kinds)
     came = CompleteRows.of([CompleteRows.from_ordered(ordered)])
     first = int(came.rows["step"][0]) if len(came.rows["step"]) else NEVER

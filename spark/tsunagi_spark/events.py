@@ -13,6 +13,7 @@ import numpy as np
 
 from tsunagi.query.catalog import READINGS
 from tsunagi.query.events import as_created
+from tsunagi.query.opk import places_of
 from tsunagi.query.planning import Program
 from tsunagi.query.readings import Readings
 from tsunagi.query.relations import Rows, empty, joined_rows
@@ -34,6 +35,38 @@ def packed(slot: int, found: Sequence[tuple[str, Rows]]) -> bytes:
         form = (stream, *((name, column.kind) for name, column in rows.columns.items()))
         alike.setdefault(form, []).append(rows)
     return pack([[slot, form[0], of_rows(joined_rows(parts))] for form, parts in alike.items()])
+
+
+def first_step(data: bytes) -> int | None:
+    """Return the first step of events that `packed` has returned; None if there are none."""
+    return min((int(tree["step"].min()) for _, _, tree in unpack(data) if len(tree["step"])), default=None)
+
+
+def apart_by(
+    came: Sequence[bytes], columns: Mapping[str, str], program: Program, table: Readings, places: int
+) -> list[list[bytes]]:
+    """Return the events of each place, as `packed` returns them.
+
+    Args:
+        came: what `packed` has returned.
+        columns: of each stream that is wanted, the column by which its events are sent to places.
+        table: has the columns that are looked up in the sensors table.
+    """
+    found: list[list[bytes]] = [[] for _ in range(places)]
+    for data in came:
+        for slot, name, tree in unpack(data):
+            stream, rows = program.catalog.streams.get(name), to_rows(tree)
+            if name not in columns or stream is None or rows is None:
+                continue
+            own = as_created(rows, stream.own).columns
+            column = columns[name]
+            by = own[column] if column in own else table.of_sensors(own[stream.key], [column])[column]
+            whose = places_of(by, places)
+            for place, mine in enumerate(found):
+                some = rows.take(whose == place)
+                if len(some):
+                    mine.append(packed(slot, [(name, some)]))
+    return found
 
 
 @dataclass

@@ -31,10 +31,10 @@ from tsunagi_spark.blocks import Counters
 from tsunagi_spark.frontier import NEVER, SlotMark, Waiting
 from tsunagi_spark.identity import LogChangedError, result_ends, written_faults
 from tsunagi_spark.layout import Layout, LayoutError, make_layout, rate_of, same
-from tsunagi_spark.programs import Programs, filled, runs_direct
+from tsunagi_spark.programs import Programs, filled, opks_of, runs_direct
 from tsunagi_spark.progress import describe, show, show_queries
 from tsunagi_spark.queries import span_steps
-from tsunagi_spark.query_task import QUERIES, forget_fills
+from tsunagi_spark.query_task import QUERIES, forget_ended
 from tsunagi_spark.stall import Stall
 from tsunagi_spark.standing import JobStanding
 from tsunagi_spark.state import KEPT, CoreState, StateError, Store
@@ -62,6 +62,7 @@ class BatchDecision:
     program: int = 0
     direct: bool = False
     fills: tuple[str, ...] = ()
+    opks: tuple[str, ...] = ()
 
 
 class Job:
@@ -173,7 +174,8 @@ class Job:
         decided_s = time.monotonic()
         program, program_before = (self._programs.load(serial) for serial in (decision.program, before.program))
         direct = runs_direct(program, program_before, decision.layout)
-        decision = replace(decision, direct=direct, fills=filled(program, program_before))
+        fills, opks = filled(program, program_before), opks_of(program, program_before)
+        decision = replace(decision, direct=direct, fills=fills, opks=opks)
         context = BatchContext(
             query=self._id,
             batch=batch,
@@ -189,6 +191,7 @@ class Job:
             whole=program is not None and bool(program.whole or program.fills),
             direct=decision.direct,
             fills=decision.fills,
+            opks=decision.opks,
         )
         merge = bool(decision.layout.cut.any())
         reports = act(frame, self._context, context, merge=merge, cores=self._settings.spark.cores)
@@ -388,7 +391,9 @@ class Job:
         cores = {report["core"]: report for report in reports if report["core"] != MERGE}
         if set(cores) != set(range(self._settings.spark.cores)) or len(merged) != decision.layout.cut.any():
             raise StateError(f"batch {batch}: cores {sorted(cores)} reported, expected {self._settings.spark.cores}")
-        expected = (self._settings.spark.cores + (not decision.direct)) * (decision.program > 0) + len(decision.fills)
+        each = self._settings.spark.cores
+        expected = (each + (not decision.direct)) * (decision.program > 0) + len(decision.fills)
+        expected += each * len(decision.opks)
         if len(answered) != expected:
             raise StateError(f"batch {batch}: {len(answered)} query cores reported")
         marks = dict(before.marks)
@@ -455,7 +460,7 @@ class Job:
     def _clean(self, batch: int, decision: BatchDecision) -> None:
         layout = decision.layout.serial
         if batch % _SWEEP_BATCHES == 0:
-            forget_fills(self._store, decision.fills, batch - KEPT)
+            forget_ended(self._store, decision.fills, decision.opks, batch - KEPT)
         self._store.remove(f"driver/before-{batch - KEPT}")
         self._store.remove(f"driver/after-{batch - KEPT}")
         if layout > KEPT:

@@ -143,7 +143,9 @@ def runs_direct(program: QueryProgram | None, before: QueryProgram | None, layou
         before: those of the batch before, whose query cores may have to say that queries have ended.
         layout: the layout of the batch.
     """
-    if program is None or not program.split or any(item.whole or item.fills for item in (program, before or program)):
+    if program is None or not program.split:
+        return False
+    if any(item.whole or item.fills or item.apart for item in (program, before or program)):
         return False
     places = program.places_in(layout)
     together = not layout.cut.any() and np.array_equal(places[layout.group_of], layout.sensor_core)
@@ -153,3 +155,8 @@ def runs_direct(program: QueryProgram | None, before: QueryProgram | None, layou
 def filled(program: QueryProgram | None, before: QueryProgram | None) -> tuple[str, ...]:
     """Return the queries that are filled from the log, or have been, and those of the batch before, which may end."""
     return tuple(sorted({name for item in (program, before) if item is not None for name in item.fills}))
+
+
+def opks_of(program: QueryProgram | None, before: QueryProgram | None) -> tuple[str, ...]:
+    """Return the names of the OPKs by which queries are computed apart, and of those of the batch before."""
+    return tuple(sorted({name for item in (program, before) if item is not None for name in item.opk_names}))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tsunagi.query.definitions import Definition, fingerprints, program_of
+from tsunagi.query.opk import Opk, opks
 from tsunagi.query.placing import split_queries
 from tsunagi.query.planning import Program
 from tsunagi.query.values import Kind
@@ -28,6 +29,7 @@ class QueryProgram:
         kinds: the kinds of the attributes of the sensors table, by the names of these.
         step_us: length of a step, microseconds.
         places: for each group that was known, the query core that runs split queries on it, for good.
+        by_opk: whether queries are computed apart by OPKs; a program that an earlier version has written is not.
     """
 
     serial: int
@@ -35,6 +37,7 @@ class QueryProgram:
     kinds: Mapping[str, Kind]
     step_us: int
     places: tuple[int, ...] = ()
+    by_opk: bool = True
 
     @cached_property
     def compiled(self) -> Program:
@@ -67,7 +70,22 @@ class QueryProgram:
     @cached_property
     def whole(self) -> frozenset[str]:
         """The published queries that need all rows in one place."""
-        return frozenset(plan.name for plan in self.compiled.published) - self.split - self.fills.keys()
+        apart = frozenset(name for names in self.apart.values() for name in names)
+        return frozenset(plan.name for plan in self.compiled.published) - self.split - self.fills.keys() - apart
+
+    @cached_property
+    def apart(self) -> dict[Opk, frozenset[str]]:
+        """The other published queries that are computed apart, by OPK: those of one OPK share a shuffle."""
+        found: dict[Opk, frozenset[str]] = {}
+        for name, opk in opks(self.compiled).items() if self.by_opk else ():
+            if name not in self.split and name not in self.fills:
+                found[opk] = found.get(opk, frozenset()) | {name}
+        return found
+
+    @cached_property
+    def opk_names(self) -> dict[str, Opk]:
+        """The OPKs by which queries are computed apart, by name."""
+        return {opk.name: opk for opk in self.apart}
 
     @cached_property
     def digests(self) -> dict[str, str]:
@@ -82,7 +100,8 @@ class QueryProgram:
         ]
         kinds = {name: kind.value for name, kind in self.kinds.items()}
         fields: dict[str, Any] = {"version": 1, "serial": self.serial, "definitions": rows, "kinds": kinds}
-        return json.dumps(fields | {"step_us": self.step_us, "places": self.places}).encode()
+        fields |= {"step_us": self.step_us, "places": self.places, "by_opk": self.by_opk}
+        return json.dumps(fields).encode()
 
     @staticmethod
     def load(data: bytes) -> QueryProgram:
@@ -93,4 +112,5 @@ class QueryProgram:
             for name, text, source, reads, *place in fields["definitions"]
         )
         kinds = {name: Kind(kind) for name, kind in fields["kinds"].items()}
-        return QueryProgram(fields["serial"], rows, kinds, fields["step_us"], tuple(fields["places"]))
+        by_opk = fields.get("by_opk", False)
+        return QueryProgram(fields["serial"], rows, kinds, fields["step_us"], tuple(fields["places"]), by_opk)

@@ -13,14 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import structlog
 
+from tsunagi.query.catalog import READINGS
 from tsunagi.query.encoding import EncodedBlock
+from tsunagi.query.opk import places_of
 from tsunagi.query.readings import Readings
+from tsunagi.query.snapshots import Tree, pack, unpack
 from tsunagi.query.windows import Stored
 from tsunagi.runtime.columns import pack_arrays, unpack_arrays
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import RESULTS, LogError, Reader
 from tsunagi.runtime.results import parse_block
 from tsunagi.runtime.settings import KafkaSettings
+from tsunagi_spark.events import apart_by, first_step
 from tsunagi_spark.fill import Past, fill, time_for
 from tsunagi_spark.frontier import NEVER
 from tsunagi_spark.layout import Layout
@@ -35,6 +39,8 @@ QUERIES = -2
 """Stands for a query core in reports."""
 _FILL = "fill-"
 """What the kinds of query cores begin with that have one query, which is filled from the log or was."""
+_OPK = "opk-"
+"""What the kinds of query cores begin with that have the queries of one OPK."""
 FOLDER = "queries"
 """The folder of the query cores' state in the job's store."""
 _TIMES = 100
@@ -59,6 +65,8 @@ class QueryParts(NamedTuple):
             no such queries.
         whole: all rows, for the other queries; None = it does not run these.
         events: the events that the P-SORT core hands on, for the queries that get all rows; None = there are none.
+        apart: of each OPK by which queries are computed apart, the rows and events of the query core; None = there are
+            no such queries.
     """
 
     first: int
@@ -66,6 +74,7 @@ class QueryParts(NamedTuple):
     split: bytes | None = None
     whole: bytes | None = None
     events: bytes | None = None
+    apart: bytes | None = None
 
 
 def parts_of(
@@ -80,18 +89,39 @@ def parts_of(
     layout = layout_of(job, context)
     complete = CompleteRows.from_ordered(ordered)
     step = complete.rows["step"]
-    first = int(step.min()) if len(step) else NEVER
-    place = None
-    if context.split:
-        program = _program(context, Store(Path(job.checkpoint)), context.program)
-        place = program.places_in(layout)[layout.group_of[ordered.rows.sensor]]
+    found = [int(step.min())] if len(step) else []
+    first = min([*found, *filter(None, map(first_step, events))], default=NEVER)
+    program = _program(context, Store(Path(job.checkpoint)), context.program)
+    place = program.places_in(layout)[layout.group_of[ordered.rows.sensor]] if context.split else None
+    shares = _shares(context, program, layout, complete, events)
     for core in range(layout.cores):
         split = None if place is None else _packed(complete.some(place == core))
+        apart = pack({name: share[core] for name, share in shares.items()}) if shares else None
         if not context.whole or core != _whole_core(layout):
-            yield QueryParts(first, upto, split)
+            yield QueryParts(first, upto, split, apart=apart)
             continue
         came = pack_arrays({str(place): np.frombuffer(data, np.uint8) for place, data in enumerate(events)})
-        yield QueryParts(first, upto, split, _packed(complete), came if events else None)
+        yield QueryParts(first, upto, split, _packed(complete), came if events else None, apart)
+
+
+def _shares(
+    context: BatchContext, program: QueryProgram, layout: Layout, complete: CompleteRows, events: Sequence[bytes]
+) -> dict[str, list[Tree]]:
+    """Return of each OPK, by its name, the rows and events of each query core."""
+    table = _table(context, program, layout)
+    found: dict[str, list[Tree]] = {}
+    for name, opk in program.opk_names.items():
+        columns = dict(opk.columns)
+        if READINGS in columns:
+            whose = places_of(table.of_sensor(columns[READINGS]), layout.cores)[complete.rows["sensor"]]
+        else:
+            whose = np.full(len(complete.rows["sensor"]), -1)
+        came = apart_by(events, columns, program.compiled, table, layout.cores)
+        found[name] = [
+            {"rows": complete.some(whose == core).arrays(), "events": [np.frombuffer(data, np.uint8) for data in mine]}
+            for core, mine in enumerate(came)
+        ]
+    return found
 
 
 def _packed(complete: CompleteRows) -> bytes:
@@ -141,24 +171,34 @@ def fill_file(batch: int, query: str) -> str:
     return f"{FOLDER}/{_FILL}{query}-{batch}"
 
 
+def opk_file(batch: int, opk: str, core: int) -> str:
+    """Return the name of the file that has what a query core keeps of the queries that are computed apart by an OPK."""
+    return f"{FOLDER}/{_OPK}{opk}-{core}-{batch}"
+
+
 def state_files(program: QueryProgram, batch: int, cores: int) -> list[str]:
     """Return the names of all files that queries need to go on after a batch."""
     split = [split_file(batch, core) for core in range(cores)] if program.split else []
     fills = [fill_file(batch, query) for query in sorted(program.fills)]
-    return split + ([whole_file(batch)] if program.whole else []) + fills
+    apart = [opk_file(batch, opk, core) for opk in sorted(program.opk_names) for core in range(cores)]
+    return split + ([whole_file(batch)] if program.whole else []) + fills + apart
 
 
-def forget_fills(store: Store, known: Collection[str], batch: int) -> None:
-    """Remove what is left of queries that were filled, and are gone.
+def forget_ended(store: Store, fills: Collection[str], opks: Collection[str], batch: int) -> None:
+    """Remove what is left of queries that are gone and had files of their own: filled ones, and those of an OPK.
 
     Args:
-        known: the queries that are filled, or have been, and are there still.
+        fills: the queries that are filled, or have been, and are there still.
+        opks: the names of the OPKs by which there are queries still.
         batch: files of batches after this one stay, since a batch may run again.
     """
-    for path in (store.root / FOLDER).glob(f"*{_FILL}*"):
-        name, _, number = path.name.removeprefix("panes-").removeprefix(_FILL).rpartition("-")
-        if name not in known and number.isdecimal() and int(number) <= batch:
-            path.unlink(missing_ok=True)
+    for prefix, known in ((_FILL, fills), (_OPK, opks)):
+        for path in (store.root / FOLDER).glob(f"*{prefix}*"):
+            name, _, number = path.name.removeprefix("panes-").removeprefix(prefix).rpartition("-")
+            if prefix == _OPK:
+                name = name.rpartition("-")[0]  # the core stands behind it
+            if name not in known and number.isdecimal() and int(number) <= batch:
+                path.unlink(missing_ok=True)
 
 
 def run_queries(
@@ -173,6 +213,15 @@ def run_queries(
     first = min((part.first for part in parts if part.first != NEVER), default=NEVER)
     upto = parts[0].upto
     yield _run(job, context, _split_place(number), _Came(_together(part.split for part in parts), first, upto))
+    shares = [unpack(part.apart) for part in parts if part.apart is not None]
+    for name in context.opks:
+        mine = [share[name] for share in shares if name in share]
+        rows = [CompleteRows.from_arrays(share["rows"]) for share in mine]
+        events = [array.tobytes() for share in mine for array in share["events"]]
+        state_file = partial(opk_file, opk=name, core=number)
+        place = _Place(f"{_OPK}{name}-{number}", state_file, tells=number == 0, opk=name)
+        came = _Came(CompleteRows.of(rows) if rows else no_rows(), first, upto, events)
+        yield _run(job, context, place, came)
     if number == _whole_core(layout_of(job, context)):
         events = [array.tobytes() for part in parts if part.events for array in unpack_arrays(part.events).values()]
         came = _Came(_together(part.whole for part in parts), first, upto, events)
@@ -206,21 +255,26 @@ class _Place(NamedTuple):
     """A query core.
 
     Attributes:
-        kind: `split-CORE`, `whole`, or `fill-QUERY`.
+        kind: `split-CORE`, `whole`, `fill-QUERY`, or `opk-NAME-CORE`.
         state_file: returns the name of the file with its state after a batch.
         tells: whether it says in `results` where its queries begin and end.
         filled: the query that it has, if this is filled from the log or was; "" = it has others.
+        opk: the name of the OPK by which its queries are computed apart; "" = it has others.
     """
 
     kind: str
     state_file: Callable[[int], str]
     tells: bool
     filled: str = ""
+    opk: str = ""
 
     def published(self, program: QueryProgram) -> frozenset[str]:
         """Return the queries of a program whose rows it sends."""
         if self.filled:
             return frozenset({self.filled} & program.fills.keys())
+        if self.opk:
+            opk = program.opk_names.get(self.opk)
+            return frozenset() if opk is None else program.apart[opk]
         return program.whole if self.kind == "whole" else program.split
 
 

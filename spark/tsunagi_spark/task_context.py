@@ -59,6 +59,7 @@ class BatchContext:
         split, whole: whether there are queries that are split over the query cores, and others.
         direct: whether each P-SORT core has just the groups of the query core of its number, and runs it itself.
         fills: the queries that are filled from the log, or were, in this program or the one before.
+        opks: the names of the OPKs by which queries are computed apart, in this program or the one before.
     """
 
     query: str
@@ -75,6 +76,7 @@ class BatchContext:
     whole: bool = False
     direct: bool = False
     fills: tuple[str, ...] = ()
+    opks: tuple[str, ...] = ()
 
     def as_text(self) -> str:
         """Return the fields as JSON for `of`."""
@@ -101,6 +103,7 @@ class BatchContext:
             whole=fields["whole"],
             direct=fields["direct"],
             fills=tuple(fields["fills"]),
+            opks=tuple(fields["opks"]),
         )
 
 

@@ -24,7 +24,8 @@ CREATE STREAM doors (door TEXT KEY, number BIGINT, weight DOUBLE, by TEXT);
 CREATE STREAM people (name TEXT, town TEXT);
 CREATE QUERY each AS SELECT door, number, weight, time FROM doors ORDER WITHIN door;
 CREATE QUERY everybody AS SELECT name, town, time FROM people;
-CREATE QUERY busy AS SELECT door, COUNT(*) AS n, SUM(weight) AS total FROM doors [RANGE 2 SECONDS] GROUP BY door;
+CREATE QUERY busy AS SELECT door, COUNT(*) AS n, SUM(weight) AS total FROM doors [RANGE 2 SECONDS]
+  GROUP BY door ORDER WITHIN door;
 CREATE QUERY who AS ISTREAM (SELECT d.number, d.door, p.town FROM doors d [RANGE 4 SECONDS], people p [RANGE 4 SECONDS]
   WHERE d.by = p.name)
 """

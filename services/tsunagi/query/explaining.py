@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tsunagi.query.expressions import TRUE, Call, Expression, Reference, references
+from tsunagi.query.opk import opks
 from tsunagi.query.placing import split_queries
 from tsunagi.query.plan import QueryPlan, SourcePlan
 from tsunagi.query.planning import Program
@@ -41,11 +42,14 @@ def explain(plan: QueryPlan, program: Program, step_us: int | None, loads: Seque
         yield _line("having", _behind(plan.having, plan))
     yield _line("gives", ", ".join(f"{name} {kind.value}" for name, kind in plan.columns.items()))
     yield _line("at", "each tuple" if tuples else _seconds(plan.period * step_us, "every step", "every"))
-    yield _line("OPK", ", ".join(_opk(plan)) or "none: all rows belong together")
+    apart = None if tuples else opks(program).get(plan.name)
+    yield _line("OPK", ", ".join(_opk(plan) if apart is None else [str(apart)]) or "none: all rows belong together")
     yield _line("SPK", ", ".join(plan.within) or "none: all rows are in one order")
     where = "the slot of each key, behind its operators: a secondary stands by" if tuples else _spark(plan, program)
     yield _line("runs", where)
-    if any(loads) and plan.published:
+    if apart is not None and plan.name not in split_queries(program) and len(loads) > 1:
+        yield _line("speed-up", f"at most {len(loads)} on {len(loads)} query cores: as far as its values spread alike")
+    elif any(loads) and plan.published:
         yield _line("speed-up", _speed_up(loads, tuples=tuples, split=tuples or plan.name in split_queries(program)))
     yield _line("keeps state", "; ".join(_state(plan, step_us, tuples=tuples)) or "none")
 
@@ -97,6 +101,8 @@ def _place(plan: QueryPlan, program: Program) -> str:
         return "beside each query that reads it"
     if plan.name in split_queries(program):
         return "split over all query cores by group, since rows of different groups never meet in it; no merge"
+    if plan.name in opks(program):
+        return "on all query cores, apart by its OPK, since rows with different values never meet in it; no merge"
     return "on one query core, which gets all rows; no merge"
 
 

@@ -61,6 +61,10 @@ class Readings:
             else:
                 self._columns[name] = texts([cell or None for cell in cells])
 
+    def of_sensor(self, name: str) -> Column:
+        """Return a column that the table has of each sensor, [sensors]."""
+        return self._columns[name]
+
     def of_sensors(self, names: Column, wanted: Collection[str]) -> dict[str, Column]:
         """Return columns that the table has of sensors, by their names; NULL where it has no such sensor."""
         known = [self._numbers.get(name, 0) for name in names.pool]

@@ -41,7 +41,7 @@ SLOTS = 3
 def core_of(text: str = TEXT, serial: int = 1) -> QueryCore:
     program = QueryProgram(serial, tuple(definitions_of(text, "test")), KINDS, STEP_US)
     assert not program_of(program.definitions, STEP_US, KINDS)[1]
-    return QueryCore(program, program.split | program.whole)
+    return QueryCore(program, frozenset(plan.name for plan in program.compiled.published))
 
 
 def again(core: QueryCore, files: dict[int, bytes], text: str = TEXT, serial: int = 1) -> QueryCore:

@@ -50,7 +50,7 @@ def program(text: str = TEXT, serial: int = 1) -> QueryProgram:
 
 def core_of(text: str = TEXT, serial: int = 1) -> QueryCore:
     made = program(text, serial)
-    return QueryCore(made, made.split | made.whole)
+    return QueryCore(made, frozenset(plan.name for plan in made.compiled.published))
 
 
 def advance(core: QueryCore, came: CompleteRows, upto: int) -> list[EncodedBlock]:

@@ -17,7 +17,7 @@ from tsunagi.runtime.settings import KafkaSettings
 from tsunagi_spark import query_task
 from tsunagi_spark.frontier import NEVER
 from tsunagi_spark.query_core import QueryCore
-from tsunagi_spark.query_task import QueryParts, _packed, forget_fills, program_file, run_queries
+from tsunagi_spark.query_task import QueryParts, _packed, forget_ended, program_file, run_queries
 from tsunagi_spark.state import KEPT, StateError, Store
 from tsunagi_spark.task_context import BatchContext, JobContext
 
@@ -142,8 +142,11 @@ def test_a_query_that_cannot_be_filled_now_is_filled_later_and_the_batch_goes_on
 def test_what_is_left_of_queries_that_were_filled_is_removed_when_no_batch_needs_it(place: Place) -> None:
     for name in ("fill-f-3", "panes-fill-f-2", "fill-f-9", "fill-g-3", "panes-fill-g-3", "whole-3", "split-0-3"):
         place.store.write(f"queries/{name}", b"")
-    forget_fills(place.store, ("g",), 8)
-    assert place.files("") == ["fill-f-9", "fill-g-3", "panes-fill-g-3", "split-0-3", "whole-3"]
+    for name in ("opk-1234abcd-0-3", "panes-opk-1234abcd-1-3", "opk-1234abcd-1-9", "opk-0000ffff-0-3"):
+        place.store.write(f"queries/{name}", b"")
+    forget_ended(place.store, ("g",), ("0000ffff",), 8)
+    kept = ["fill-f-9", "fill-g-3", "opk-0000ffff-0-3", "opk-1234abcd-1-9", "panes-fill-g-3", "split-0-3", "whole-3"]
+    assert place.files("") == kept
 
 
 def caught_up(core: QueryCore, *_: object) -> Iterator[EncodedBlock]:
