@@ -72,12 +72,14 @@ class EventSteps:
         """Return the events of a step, in the order of their times."""
         found = self._take(step)
         found.sort(key=itemgetter(0))  # stable: events of one time stay in the order in which they came
-        made = []
-        for stream, kinds in self._kinds.items():
-            rows = [{"time": event.time_us, **event.cells} for event in found if event.stream == stream]
-            if rows:
-                made.append(Events(stream=stream, rows=len(rows), column=table_columns(rows, kinds)))
-        return made
+        rows: dict[str, list[Cells]] = {stream: [] for stream in self._kinds}
+        for event in found:
+            rows[event.stream].append({"time": event.time_us, **event.cells})
+        return [
+            Events(stream=stream, rows=len(some), column=table_columns(some, self._kinds[stream]))
+            for stream, some in rows.items()
+            if some
+        ]
 
     def _take(self, step: int) -> list[_Event]:
         self._sizes.pop(step, None)

@@ -166,7 +166,7 @@ class EdgePublisher:
 
     Attributes:
         delivered: how many records the log has acknowledged.
-        unplaced_values: how many values were not sent because the placement does not know their sensors yet.
+        unplaced_values: how many values and events were not sent because the placement does not know their sensors yet.
         lent_values: how many values were sent to slots of other sensors, which had asked for helpers.
         last_step: the newest step handed over; None before the first.
         log_time: when the log appended the record that it acknowledged last, in microseconds by the log's clock, and
@@ -253,6 +253,8 @@ class EdgePublisher:
             columns: the columns of a tuple (CREATE STREAM), whose sensor is the only one.
             events: those of the step; they go to one slot of this edge.
         """
+        if not self._slots:
+            self.unplaced_values += sum(item.rows for item in events)
         where = self._slots[zlib.crc32(self._edge.encode()) % len(self._slots)] if self._slots else _NOWHERE
         slot_of = self._slot_of[closed.places]
         self.unplaced_values += int((slot_of == _NOWHERE).sum())

@@ -48,6 +48,8 @@ _OVERDUE_S = 0.01
 """Rest of the loop while a step is due and cannot be closed yet, in seconds: asking again at once would burn a core."""
 SPOOL_S = 5.0
 """At its end an edge gives its waiting records this many seconds to be sent; the rest stays in the spool."""
+_VALUE_BYTES = 32
+"""Bytes that a sensor takes in a record at most: as one of the slot, and as a helper of another one."""
 _LOG_INTERVAL_S = 5.0
 """Shortest time between two lines in the log about the same event, in seconds."""
 
@@ -267,7 +269,8 @@ class EdgeService:
         )
 
     def _no_events(self) -> EventSteps:
-        return EventSteps(self._streams, self._settings.slide_us, self._settings.kafka.max_message_bytes * 3 // 4)
+        room = self._settings.kafka.max_message_bytes * 9 // 10 - _VALUE_BYTES * len(self._own)
+        return EventSteps(self._streams, self._settings.slide_us, max(room, 0))
 
     def _load_position(self) -> EdgePosition | None:
         opener = self._opener

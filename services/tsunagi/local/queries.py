@@ -6,7 +6,8 @@ import getpass
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tsunagi.query.definitions import (
     Definition,
     check,
     definitions_of,
+    kind_of,
     makes_stream,
     read_definitions,
 )
@@ -295,18 +297,19 @@ def list_queries(settings: Settings) -> list[dict[str, Any]]:
 
 
 def _state(known: Definition | None, beat: Mapping[str, Any], runner: str) -> str:
+    if beat.get("fault"):
+        return "stopped"
+    with suppress(QueryError):  # of a statement on `plan` that is none
+        if known is not None and (kind := kind_of(known)) != "query":
+            return f"a {kind}"
     if not beat:
         return f"waits for {runner}"
-    if beat["fault"]:
-        return "stopped"
-    if beat.get("stream"):
-        return "a stream"
     if beat.get("filled_to"):
         return "is filled"
     return "runs" if known else "ends"
 
 
-def _in_slots(source: Log, known: Mapping[str, Definition]) -> dict[str, dict[str, Any]]:
+def _in_slots(source: Log, known: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the queries that slots run, by name: all of them if a slot has an owner."""
     fleet = Fleet(source)
     deadline = time.monotonic() + _LISTEN_S
@@ -317,10 +320,7 @@ def _in_slots(source: Log, known: Mapping[str, Definition]) -> dict[str, dict[st
             if fleet.caught_up and owners:
                 stopped = {item.name: f"slot {part.slot}: {item.fault}" for part in owners for item in part.query}
                 nothing = {"rows": None, "late": None, "state_bytes": None}
-                return {
-                    name: nothing | {"fault": stopped.get(name, ""), "stream": makes_stream(item)}
-                    for name, item in known.items()
-                }
+                return {name: nothing | {"fault": stopped.get(name, "")} for name in known}
         return {}
     finally:
         fleet.close()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 from sqlglot import exp
 
@@ -85,9 +86,15 @@ def read_definitions(files: Iterable[Path]) -> list[Definition]:
     return list(found.values())
 
 
+def kind_of(definition: Definition) -> Literal["stream", "function", "query"]:
+    """Return what a statement makes; an aggregate counts as a function, and a view as a query."""
+    (made,) = parse(definition.text, definition.source)
+    return "stream" if isinstance(made, CreateStream) else "query" if isinstance(made, CreateQuery) else "function"
+
+
 def makes_stream(definition: Definition) -> bool:
     """Return whether a statement creates a stream."""
-    return any(isinstance(item, CreateStream) for item in parse(definition.text, definition.source))
+    return kind_of(definition) == "stream"
 
 
 def _served(statement: Statement) -> Statement:

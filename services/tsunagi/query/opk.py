@@ -8,6 +8,7 @@ the key in it.
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from typing import NamedTuple
 
@@ -33,8 +34,7 @@ class Opk(NamedTuple):
     @property
     def name(self) -> str:
         """A name of it that is part of the names of files."""
-        text = "+".join(f"{stream}.{column}" for stream, column in self.columns)
-        return f"{zlib.crc32(text.encode()):08x}"
+        return hashlib.sha256(str(self).encode()).hexdigest()[:16]
 
     def __str__(self) -> str:
         return ", ".join(f"{stream}.{column}" for stream, column in self.columns)

@@ -55,7 +55,9 @@ RECORD_COST_S = Gauge("tsunagi_slot_record_seconds", "Measured cost of processin
 EDGES_OUT = Gauge("tsunagi_slot_edges_out", "Edges that the slot does not wait for at present.", ["slot"])
 OUTPUTS_SENT = Counter("tsunagi_outputs_sent", "Records written to recovered (one a step and slot).", ["slot"])
 SLOT_QUERY_ROWS = Counter(
-    "tsunagi_slot_query_rows", "Rows that a query over tuples has written to recovered.", ["slot", "query"]
+    "tsunagi_slot_query_rows",
+    "Rows of a query over tuples, or events of a stream, that the slot has written to recovered.",
+    ["slot", "query"],
 )
 SLOT_QUERY_STATE_BYTES = Gauge(
     "tsunagi_slot_query_state_bytes",
@@ -269,7 +271,7 @@ SPARK_FILES_CONTRADICTED = Counter(
 )
 QUERY_ROWS = Gauge("tsunagi_query_rows", "Rows that the query in CQL has written since it began.", ["query"])
 QUERY_STATE_BYTES = Gauge("tsunagi_query_state_bytes", "Size of what the query keeps between batches.", ["query"])
-QUERY_LATE_ROWS = Gauge("tsunagi_query_late_rows", "Readings that came too late for the query.", ["query"])
+QUERY_LATE_ROWS = Gauge("tsunagi_query_late_rows", "Readings and events that came too late for the query.", ["query"])
 QUERY_STOPPED = Gauge("tsunagi_query_stopped", "1 = the query does not run (`tsunagi query list` says why).", ["query"])
 SPARK_TABLE_CHANGES = Counter("tsunagi_spark_table_changes", "Changes of which core works on which sensors.")
 SPARK_CORE_ROWS = Counter("tsunagi_spark_core_rows", "Rows that the core has worked on.", ["core"])

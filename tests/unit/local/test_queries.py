@@ -241,6 +241,18 @@ def test_explain_predicts_what_cores_give(mode: str, said: str, tmp_path: Path) 
     assert any(said in line for line in lines), lines
 
 
+@pytest.mark.parametrize("mode", ["steps", "tuples"])
+def test_what_is_no_query_is_listed_as_what_it_is(place: Place, mode: str) -> None:
+    text = "CREATE STREAM s (k TEXT KEY); CREATE FUNCTION f AS 'math:sin'; CREATE QUERY n AS SELECT k FROM s"
+    place.file.write_text(text, encoding="utf-8")
+    place.settings = place.settings.model_copy(update={"query": place.settings.query.model_copy(update={"mode": mode})})
+    change = QueryChange(name="odd", text="CREATE NONSENSE", by="somebody")
+    place.write(place.settings, {"query/odd": Plan(version=VERSION, query=change)})
+    found = {item["query"]: item["state"] for item in queries.list_queries(place.settings)}
+    waits = "waits for workers" if mode == "tuples" else "waits for Spark"
+    assert found == {"odd": waits, "s": "a stream", "f": "a function", "n": waits}
+
+
 def test_a_statement_on_plan_that_cannot_be_read_is_listed_all_the_same(place: Place) -> None:
     change = QueryChange(name="odd", text="CREATE NONSENSE", by="somebody")
     place.write(place.settings, {"query/odd": Plan(version=VERSION, query=change)})
