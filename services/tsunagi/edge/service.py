@@ -354,7 +354,11 @@ class EdgeService:
             if not row.again:
                 self.dead_letters.counts[EARLY] += 1
         elif reason and not row.again:
-            detail = "its step had closed" if reason == LATE else "the step's record is full: raise [kafka] max_message_bytes"
+            detail = (
+                "its step had closed"
+                if reason == LATE
+                else "the step's record is full: raise [kafka] max_message_bytes"
+            )
             payload = b"" if row.origin is None else row.origin.payload
             self.dead_letters.write(Unusable(reason, row.stream, row.number, detail, payload, row.origin))
 

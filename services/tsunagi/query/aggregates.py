@@ -8,7 +8,7 @@ that an estimate decides, rows have a share in what is certain, in what is taken
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,6 +131,16 @@ class AggregateFunction:
     share: float | None = None
 
     @property
+    def choice(self) -> float | None:
+        """Which of the values in their order the result is, as a share of their number; None = it is none of them.
+
+        Such an aggregate needs to know how often each value occurs: a quantile, and the least or greatest text.
+        """
+        if self.kind is Kind.TEXT and self.function in ("MIN", "MAX"):
+            return float(self.function == "MAX")
+        return self.share
+
+    @property
     def result_kind(self) -> Kind:
         """The kind of the results."""
         if self.function == "COUNT":
@@ -151,12 +161,14 @@ class AggregateFunction:
         full = argument.full(size)
         values = full.values if taken is None else full.values[taken]
         cell = rows.cell if taken is None else rows.cell[taken]
-        if self.function in ("SUM", "AVG", "STDDEV", "VARIANCE"):
+        if self.choice is not None:
+            pass  # the states only say how many values there are, and whether one is an estimate
+        elif self.function in ("SUM", "AVG", "STDDEV", "VARIANCE"):
             self._add_sums(state, values, cell, rows.cells)
         elif self.function in ("MIN", "MAX"):
             closed = self._closed(full, rows, present)
             state[self._extreme("x")] = self._extremes(rows, full.values, closed if taken is None else closed & taken)
-        elif self.function != QUANTILE:  # of quantiles the states only say where an input is an estimate
+        else:
             self._add_end(state, values, cell, rows.place if taken is None else rows.place[taken], rows.cells)
         if full.spread is not None or rows.certain is not None:
             self._add_spread(state, full, rows, present)
@@ -223,6 +235,8 @@ class AggregateFunction:
         taken = here if rows.taken is None else here & rows.taken
         certain = taken if rows.certain is None else here & rows.certain
         state[f"+{self.name}.open"] = _count(rows, open_)
+        if self.choice is not None:
+            return
         if self.function in ("MIN", "MAX"):
             outer, inner = (low, high) if self.function == "MIN" else (high, low)
             for name, ends, which in (
@@ -271,13 +285,10 @@ class AggregateFunction:
         spread = self._spread(state, values, count, shape)
         return Column(kind, values, None if valid.all() else valid, (), spread)
 
-    def quantile(self, state: Mapping[str, Array], values: Floats) -> Column:
-        """Return quantiles, float64[cells], NaN where there are none, with what is known of them."""
-        there = ~np.isnan(values)
-        filled = np.where(there, values, 0.0)
-        count = state.get(f"+{self.name}.n", np.zeros(values.shape, dtype=np.int64))
-        spread = self._spread(state, filled, count, values.shape)
-        return Column(Kind.DOUBLE, filled, None if there.all() else there, (), spread)
+    def chosen(self, state: Mapping[str, Array], found: Column) -> Column:
+        """Return the results of an aggregate that chooses a value, with what is known of them."""
+        count = state.get(f"+{self.name}.n", np.zeros(len(found), dtype=np.int64))
+        return replace(found, spread=self._spread(state, found.values, count, (len(found),)))
 
     def _sum(self, state: Mapping[str, Array], shape: tuple[int, ...]) -> tuple[Array, Array]:
         if self.kind is not Kind.BIGINT:
@@ -335,7 +346,9 @@ class AggregateFunction:
         floats = values.astype(np.float64)
         low, high, sd = np.full(shape, -np.inf), np.full(shape, np.inf), np.full(shape, np.nan)
         with np.errstate(all="ignore"):
-            if self.function in ("MIN", "MAX"):
+            if self.choice is not None:
+                pass
+            elif self.function in ("MIN", "MAX"):
                 outer, inner = (self._best(state, ("x", part), shape).astype(np.float64) for part in ("all", "sure"))
                 low, high = (outer, inner) if self.function == "MIN" else (inner, outer)
             elif self.function in ("SUM", "AVG"):

@@ -317,8 +317,9 @@ class Scope:
             and not argument.kind.numeric
         ):
             self.fail(node, f"{name}: found {argument.kind.value}, expected a number")
-        if name in ("MIN", "MAX", "FIRST", "LAST") and argument.kind not in (Kind.DOUBLE, Kind.BIGINT, Kind.TIMESTAMP):
-            self.fail(node, f"{name}: found {argument.kind.value}, expected a number or a time")
+        ordered = (Kind.DOUBLE, Kind.BIGINT, Kind.TIMESTAMP, Kind.TEXT)
+        if name in ("MIN", "MAX", "FIRST", "LAST") and argument.kind not in ordered:
+            self.fail(node, f"{name}: found {argument.kind.value}, expected a number, a time or a text")
 
     _BINDERS: ClassVar[dict[type[exp.Expr], Callable[..., Expression]]] = {
         exp.Paren: lambda scope, node: scope.bind(node.this),

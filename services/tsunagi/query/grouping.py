@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -14,10 +14,10 @@ from tsunagi.query.catalog import OwnAggregate
 from tsunagi.query.expressions import TRUE, Evaluation, Expression
 from tsunagi.query.functions import Function
 from tsunagi.query.plan import Measure
-from tsunagi.query.quantiles import quantiles
+from tsunagi.query.quantiles import choose, middles
 from tsunagi.query.relations import KeyNumbers, Rows, distinct, joined_rows, stretches
 from tsunagi.query.snapshots import Tree, of_keys, of_window, to_keys, to_window
-from tsunagi.query.values import Array, Column, Flags, Ints, Kind, Spread, both
+from tsunagi.query.values import Array, Column, Flags, Ints, Kind, Spread, both, ranks, texts
 from tsunagi.query.windows import SlidingWindow, accumulate, grown
 
 PRESENT = AggregateFunction("present", "COUNT", None)
@@ -54,8 +54,11 @@ class Grouping:
     measures: tuple[Measure, ...]
     functions: Mapping[str, Function]
     keys: KeyNumbers = field(init=False)
+    texts: KeyNumbers = field(init=False)
+    """Numbers of the texts of FIRST and LAST, which states can hold."""
 
     def __post_init__(self) -> None:
+        self.texts = KeyNumbers((Kind.TEXT,))
         self.keys = KeyNumbers(tuple(item.kind for item in self.groups))
         if not self.groups:
             self.keys.numbers([], 1)
@@ -89,9 +92,14 @@ class Grouping:
             found = Column(Kind.BOOLEAN, np.ones(inputs.rows, dtype=np.bool_))
         else:
             found = inputs.evaluate(measure.argument).full(inputs.rows)
-        if outside is None or not outside.any():
-            return found
-        return Column(found.kind, found.values, found.present() & ~outside, found.pool, found.spread)
+        if outside is not None and outside.any():
+            found = Column(found.kind, found.values, found.present() & ~outside, found.pool, found.spread)
+        if found.kind is Kind.TEXT and measure.aggregate.function in ("FIRST", "LAST"):
+            there = found.present()
+            numbers = np.zeros(len(found), dtype=np.int64)
+            numbers[there] = self.texts.numbers([found.take(there)], int(there.sum()))
+            return Column(Kind.BIGINT, numbers, found.valid)
+        return found
 
     def state_of(self, prepared: Prepared, cell: Ints, cells: int) -> State:
         """Return the states of cells, of all measures together."""
@@ -114,18 +122,29 @@ class Grouping:
             name = measure.aggregate.name
             other = apart.get(name)
             if isinstance(other, Column):
-                columns[name] = other
-            elif other is not None and measure.aggregate.share is not None:
-                columns[name] = measure.aggregate.quantile(state, other)
+                chooses = measure.aggregate.choice is not None
+                columns[name] = measure.aggregate.chosen(state, other) if chooses else other
             elif other is not None:
                 columns[name] = Column(Kind.BIGINT, other)
             else:
-                columns[name] = measure.aggregate.result(state, shape)
+                columns[name] = self._named_again(measure.aggregate.result(state, shape))
         return Rows(step, columns)
+
+    def _named_again(self, found: Column) -> Column:
+        """Return the texts themselves where a result has their numbers."""
+        if found.kind is not Kind.TEXT:
+            return found
+        if not len(self.texts):
+            return replace(found, pool=("",))
+        return replace(self.texts.columns(found.values)[0], valid=found.valid, spread=found.spread)
 
     def key_columns(self, key: Ints) -> list[Column]:
         """Return what the groups of these numbers are grouped by, as columns."""
         return self.keys.columns(key)
+
+    def _texts(self) -> dict[str, Tree]:
+        """Return the numbers of texts as a part of a tree, if there are any."""
+        return {"texts": of_keys(self.texts)} if len(self.texts) else {}
 
     def dump(self) -> Tree:
         """Return what is kept between two steps."""
@@ -180,15 +199,22 @@ class SlidingGrouping(Grouping):
         ]
         for ends, state in self.window.advance(low, high):
             end, key = self._there(state, len(ends))
-            found = {name: part(ends)[end, key] for name, part in (item for item in counts if item is not None)}
+            found: dict[str, Column | Array] = {}
+            for number, part in enumerate(counts):
+                if part is not None:
+                    measure = self.measures[number]
+                    name, values = measure.aggregate.name, part(ends)[end, key]
+                    found[name] = values if measure.distinct else _chosen(measure, self.distinct[name][0], values)
             yield self.results(ends[end], key, {name: array[end, key] for name, array in state.items()}, found)
 
     def dump(self) -> Tree:
         distinct = {name: [of_keys(keys), of_window(window)] for name, (keys, window) in self.distinct.items()}
-        return {"keys": of_keys(self.keys), "window": of_window(self.window), "distinct": distinct}
+        found = {"keys": of_keys(self.keys), "window": of_window(self.window), "distinct": distinct}
+        return found | self._texts()
 
     def load(self, tree: Tree) -> None:
         self.keys = to_keys(tree["keys"]) or self.keys
+        self.texts = to_keys(tree.get("texts")) or self.texts
         to_window(self.window, tree["window"])
         for name, (keys, window) in tree["distinct"].items():
             self.distinct[name] = (to_keys(keys) or self.distinct[name][0], self.distinct[name][1])
@@ -210,8 +236,11 @@ class SlidingGrouping(Grouping):
 
     def _distinct(
         self, measure: Measure, number: int, prepared: Prepared, pane: Ints, low: int, high: int
-    ) -> tuple[str, Callable[[Ints], Array]] | None:
-        """Return (name, function from ends to results [ends, keys]) of COUNT(DISTINCT ...) or a quantile, else None."""
+    ) -> Callable[[Ints], Ints] | None:
+        """Return a function from ends to results [ends, keys]; None if the measure needs no pairs.
+
+        The results are counts of COUNT(DISTINCT ...), or which pair is chosen.
+        """
         if not measure.paired:
             return None
         name = measure.aggregate.name
@@ -221,14 +250,14 @@ class SlidingGrouping(Grouping):
         rows = CellRows(cell, len(panes), prepared.place[chosen])
         window.add(panes, cell_keys, PRESENT.of_rows(rows, None), len(keys))
         whose = np.array([values[0] for values in keys.values], dtype=np.int64)
-        size, share = len(self.keys), measure.aggregate.share
-        found: list[tuple[Ints, Array]] = []
+        size, share = len(self.keys), measure.aggregate.choice
+        rank = _ranks(keys) if share is not None else whose
+        found: list[tuple[Ints, Ints]] = []
         for ends, state in window.advance(low, high):
             present = state.get("+present.n")
             if share is not None:
-                bucket = np.array([values[1] for values in keys.values], dtype=np.int64)
                 counts = np.zeros((len(ends), len(whose)), dtype=np.int64) if present is None else present
-                found.append((ends, quantiles(whose, bucket, counts, size, share)))
+                found.append((ends, choose(whose, rank, counts, size, share)))
                 continue
             counts = np.zeros((len(ends), size), dtype=np.int64)
             if present is not None and len(whose):
@@ -236,7 +265,7 @@ class SlidingGrouping(Grouping):
             found.append((ends, counts))
         ends = np.concatenate([item[0] for item in found]) if found else np.zeros(0, np.int64)
         results = np.concatenate([item[1] for item in found]) if found else np.zeros((0, size), np.int64)
-        return name, lambda wanted: results[np.searchsorted(ends, wanted)]
+        return lambda wanted: results[np.searchsorted(ends, wanted)]
 
 
 @dataclass(slots=True)
@@ -274,10 +303,11 @@ class RunningGrouping(Grouping):
 
     def dump(self) -> Tree:
         seen = {name: of_keys(keys) for name, keys in self.seen.items()}
-        return {"keys": of_keys(self.keys), "total": self.total, "seen": seen}
+        return {"keys": of_keys(self.keys), "total": self.total, "seen": seen} | self._texts()
 
     def load(self, tree: Tree) -> None:
         self.keys = to_keys(tree["keys"]) or self.keys
+        self.texts = to_keys(tree.get("texts")) or self.texts
         self.total = tree["total"]
         self.seen = {name: to_keys(keys) or KeyNumbers(()) for name, keys in tree["seen"].items()}
 
@@ -301,7 +331,7 @@ class InstantGrouping(Grouping):
 
     def at(self, rows: Rows, instants: Ints) -> Rows:
         """Return the groups at each instant."""
-        self.keys = KeyNumbers(self.keys.kinds)
+        self.keys, self.texts = KeyNumbers(self.keys.kinds), KeyNumbers((Kind.TEXT,))
         if not self.groups:
             self.keys.numbers([], 1)
         prepared = self.prepare(rows)
@@ -325,14 +355,15 @@ class InstantGrouping(Grouping):
         return found if present.all() else found.take(present)
 
     @staticmethod
-    def _distinct(measure: Measure, number: int, prepared: Prepared, cell: Ints, cells: int) -> Array:
-        """Return how many different arguments each cell has, int64[cells], or its quantile, float64[cells]."""
+    def _distinct(measure: Measure, number: int, prepared: Prepared, cell: Ints, cells: int) -> Column | Array:
+        """Return how many different arguments each cell has, int64[cells], or the one that is chosen."""
         keys = _pair_keys(measure)
         _, found = _numbers_of_pairs(keys, prepared, number, cell)
-        if measure.aggregate.share is not None:
-            pairs = np.array(keys.values, dtype=np.int64).reshape(-1, 2)
-            counts = np.bincount(found, minlength=len(pairs))
-            return quantiles(pairs[:, 0], pairs[:, 1], counts, cells, measure.aggregate.share)
+        if measure.aggregate.choice is not None:
+            group = np.array([values[0] for values in keys.values], dtype=np.int64)
+            counts = np.bincount(found, minlength=len(group))
+            pair = choose(group, _ranks(keys), counts, cells, measure.aggregate.choice)
+            return _chosen(measure, keys, pair)
         whose = np.array([keys.values[value][0] for value in np.unique(found).tolist()], dtype=np.int64)
         return np.bincount(whose, minlength=cells).astype(np.int64)
 
@@ -353,6 +384,26 @@ def _own(compute: OwnAggregate, prepared: Prepared, number: int, cell: Ints, cel
         low, high = np.where(doubtful, -np.inf, found), np.where(doubtful, np.inf, found)
         spread = Spread(low, high, np.where(doubtful, np.nan, 0.0))
     return Column(Kind.DOUBLE, np.where(valid, found, 0.0), None if valid.all() else valid, (), spread)
+
+
+def _ranks(keys: KeyNumbers) -> Ints:
+    """Return the rank of each pair's argument: of texts their place in order, else the argument, a bucket, itself."""
+    values = [pair[1] for pair in keys.values]
+    if keys.kinds[1] is Kind.TEXT:
+        found = texts([str(value) for value in values])
+        return ranks(found.pool)[found.values]
+    return np.array(values, dtype=np.int64)
+
+
+def _chosen(measure: Measure, keys: KeyNumbers, pair: Ints) -> Column:
+    """Return the values of the pairs that were chosen; -1 is NULL."""
+    kind, there = measure.aggregate.result_kind, pair >= 0
+    if not len(keys):
+        return Column(kind, np.zeros(len(pair), kind.dtype), there, ("",) if kind is Kind.TEXT else ())
+    found = keys.columns(np.maximum(pair, 0))[1]
+    if kind is Kind.TEXT:
+        return replace(found, valid=None if there.all() else there)
+    return Column(kind, np.where(there, middles(found.values), 0.0), None if there.all() else there)
 
 
 def _pair_keys(measure: Measure) -> KeyNumbers:

@@ -90,8 +90,8 @@ class Measure:
 
     @property
     def paired(self) -> bool:
-        """Whether it needs to know how often each argument occurs: COUNT(DISTINCT) does, and quantiles do."""
-        return self.distinct or self.aggregate.share is not None
+        """Whether it needs to know how often each argument occurs."""
+        return self.distinct or self.aggregate.choice is not None
 
 
 @dataclass(frozen=True, slots=True)

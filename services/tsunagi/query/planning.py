@@ -125,7 +125,7 @@ class _Planner:
         sources = tuple(scope.sources.values())
         # HAVING may add measures.
         condition = TRUE if having is None else scope.condition(having.this, "HAVING")
-        self._check_quantiles(select)
+        self._check_choices(select)
         return QueryPlan(
             name=statement.name,
             published=statement.published,
@@ -186,13 +186,15 @@ class _Planner:
                     "GROUP BY over this stream alone",
                 )
 
-    def _check_quantiles(self, select: exp.Select) -> None:
-        """Refuse quantiles of all that has ever come: which buckets they need grows for ever."""
+    def _check_choices(self, select: exp.Select) -> None:
+        """Refuse quantiles, and the least of texts, of all that has ever come: the different values would be kept."""
         unbounded = any(
             source.window is not None and source.window.kind == "unbounded" for source in self._scope.sources.values()
         )
-        if unbounded and any(measure.aggregate.share is not None for measure in self._scope.measures):
-            self._scope.fail(select, f"{QUANTILE} over [RANGE UNBOUNDED]: expected [RANGE n UNIT] or [ROWS n]")
+        names = [item.aggregate.function for item in self._scope.measures if item.aggregate.choice is not None]
+        if unbounded and names:
+            what = names[0] if names[0] == QUANTILE else f"{names[0]} of texts"
+            self._scope.fail(select, f"{what} over [RANGE UNBOUNDED]: expected [RANGE n UNIT] or [ROWS n]")
 
     # ---- FROM
 

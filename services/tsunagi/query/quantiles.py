@@ -37,25 +37,25 @@ def middles(bucket: Ints) -> Floats:
     return np.where((bucket == 0) | (bucket == -1), 0.0, np.where(infinite, np.copysign(np.inf, bucket), found))
 
 
-def quantiles(group: Ints, bucket: Ints, counts: Array, groups: int, share: float) -> Floats:
-    """Return a quantile of each group, float64[..., groups]: of n values in order, number ceil(share n); NaN = none.
+def choose(group: Ints, rank: Ints, counts: Array, groups: int, share: float) -> Ints:
+    """Return which value of each group is its quantile, int64[..., groups]: a place among the pairs; -1 = it has none.
+
+    Of n values in order it is number ceil(share n), and the first one at least.
 
     Args:
-        group, bucket: int64[pairs], of which group and bucket the counts are.
+        group, rank: int64[pairs], of which group and value the counts are; values are in the order of their ranks.
         counts: int64[..., pairs].
         share: from 0 to 1.
     """
-    order = np.lexsort((bucket, group))
+    order = np.lexsort((rank, group))
     sums = np.cumsum(counts[..., order], axis=-1)
     sums = np.concatenate([np.zeros((*sums.shape[:-1], 1), dtype=np.int64), sums], axis=-1)
     first = np.searchsorted(group[order], np.arange(groups))
     last = np.searchsorted(group[order], np.arange(groups), side="right")
     before, size = sums[..., first], sums[..., last] - sums[..., first]
     wanted = before + np.maximum(1, np.ceil(share * size)).astype(np.int64)
-    found = np.full(size.shape, np.nan)
-    middle = middles(bucket[order])
+    found = np.full(size.shape, -1, dtype=np.int64)
     for place in np.ndindex(size.shape[:-1]):
         there = size[place] > 0
-        at = np.searchsorted(sums[place], wanted[place][there]) - 1
-        found[place][there] = middle[at]
+        found[place][there] = order[np.searchsorted(sums[place], wanted[place][there]) - 1]
     return found

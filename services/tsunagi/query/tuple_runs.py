@@ -64,10 +64,11 @@ class TouchedGrouping(Grouping):
 
     def dump(self) -> Tree:
         total = pick(self.total, slice(0, len(self.keys)))
-        return {"keys": of_keys(self.keys), "total": {name: total[name] for name in sorted(total)}}
+        return {"keys": of_keys(self.keys), "total": {name: total[name] for name in sorted(total)}} | self._texts()
 
     def load(self, tree: Tree) -> None:
         self.keys = to_keys(tree["keys"]) or self.keys
+        self.texts = to_keys(tree.get("texts")) or self.texts
         self.total = tree["total"]
 
 

@@ -1,4 +1,4 @@
-"""APPROX_QUANTILE against sorted values, and what it does with NULL, estimates and cuts."""
+"""APPROX_QUANTILE, and MIN, MAX, FIRST, LAST of texts, against sorted values: NULL, estimates, cuts and restarts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.query.oracle import CATALOG, Fleet
 from tsunagi.query.definitions import definitions_of
 from tsunagi.query.errors import QueryError
 from tsunagi.query.planning import make_program
-from tsunagi.query.quantiles import ERROR, buckets, middles, quantiles
+from tsunagi.query.quantiles import ERROR, buckets, choose, middles
 from tsunagi.query.relations import Rows
 from tsunagi.query.running import Queries
 from tsunagi.query.snapshots import pack, unpack
@@ -134,9 +134,46 @@ def test_what_is_wrong_is_said(select: str, expected: str) -> None:
         make_program([("test", f"CREATE QUERY q AS SELECT {select} AS x FROM readings [ROWS 2]")], STEP_US, CATALOG)
 
 
+def test_of_texts_the_least_and_the_greatest_the_first_and_the_last() -> None:
+    fleet = Fleet(7, 9, 50)
+    select = (
+        "SELECT site, MIN(role) AS least, MAX(role) AS most, FIRST(sensor) AS first, LAST(role) AS last, "
+        "LAST(role) FILTER (WHERE value > 2) AS high, MAX(site) AS top"
+    )
+    texts = {
+        "sliding": f"CREATE QUERY q AS {select} FROM readings [RANGE 6 SECONDS SLIDE 3 SECONDS] GROUP BY site",
+        "rows": f"CREATE QUERY q AS {select} FROM readings [ROWS 2] GROUP BY site",
+        "running": "CREATE QUERY q AS SELECT site, FIRST(sensor) AS first, LAST(role) AS last "
+        "FROM readings [RANGE UNBOUNDED] GROUP BY site",
+    }
+    for name, text in texts.items():
+        whole = answers(text, fleet)
+        assert len(whole) > 40
+        for seed in range(2):
+            assert answers(text, fleet, seed) == whole
+        for step, site, *found in whole:
+            came = [row for row in fleet.rows if row[0] <= step and fleet.site[row[1]] == site]
+            if name == "sliding":
+                came = [row for row in came if row[0] > step - 6]
+            if name == "rows":
+                last = {sensor: [row for row in came if row[1] == sensor][-2:] for sensor in range(len(fleet.names))}
+                came = [row for row in came if row in last[row[1]]]
+            roles = [fleet.role[row[1]] for row in came]
+            ends = [fleet.names[came[0][1]], roles[-1]]
+            if name == "running":
+                assert found == ends
+                continue
+            high = [fleet.role[row[1]] for row in came if row[2] is not None and row[2] > 2]
+            assert found == [min(roles), max(roles), *ends, high[-1] if high else None, site]
+
+
 def test_of_all_that_has_ever_come_it_is_refused() -> None:
     text = "CREATE QUERY q AS SELECT {} AS x FROM {} [RANGE UNBOUNDED] GROUP BY sensor {}"
-    for select, having in (("APPROX_QUANTILE(value, 0.5)", ""), ("COUNT(*)", "HAVING APPROX_QUANTILE(value, 0.5) > 1")):
+    for select, having in (
+        ("APPROX_QUANTILE(value, 0.5)", ""),
+        ("COUNT(*)", "HAVING APPROX_QUANTILE(value, 0.5) > 1"),
+        ("MAX(sensor)", ""),
+    ):
         with pytest.raises(QueryError, match=r"over \[RANGE UNBOUNDED\]: expected"):
             make_program([("test", text.format(select, "readings", having))], STEP_US, CATALOG)
         with pytest.raises(QueryError, match=r"over \[RANGE UNBOUNDED\]: expected"):
@@ -159,18 +196,15 @@ def test_buckets_rise_with_their_values_and_their_middles_are_near(values: list[
 
 
 def test_counts_of_several_instants_at_once() -> None:
-    group, bucket = np.array([1, 0, 1]), np.array([9, 7, 3])
+    group, rank = np.array([1, 0, 1]), np.array([9, 7, 3])
     counts = np.array([[1, 0, 0], [1, 2, 3], [0, 0, 0]])
-    found = quantiles(group, bucket, counts, 3, 0.5)
-    middle = middles(np.array([9, 7, 3]))
-    np.testing.assert_array_equal(
-        found, [[np.nan, middle[0], np.nan], [middle[1], middle[2], np.nan], [np.nan, np.nan, np.nan]]
-    )
+    found = choose(group, rank, counts, 3, 0.5)
+    np.testing.assert_array_equal(found, [[-1, 0, -1], [1, 2, -1], [-1, -1, -1]])
 
 
 @pytest.mark.parametrize("shape", [(0,), (2, 0)])
-def test_without_pairs_there_is_no_quantile(shape: tuple[int, ...]) -> None:
+def test_without_pairs_nothing_is_chosen(shape: tuple[int, ...]) -> None:
     nothing = np.zeros(0, dtype=np.int64)
-    found = quantiles(nothing, nothing, np.zeros(shape, dtype=np.int64), 2, 0.5)
+    found = choose(nothing, nothing, np.zeros(shape, dtype=np.int64), 2, 0.5)
     assert found.shape == (*shape[:-1], 2)
-    assert np.isnan(found).all()
+    assert (found == -1).all()
