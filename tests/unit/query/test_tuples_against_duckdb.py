@@ -81,8 +81,11 @@ MEASURES = (
     "MAX(volume)",
     "STDDEV(price)",
     "COUNT(DISTINCT side)",
+    "MAX(side)",
     "SUM(volume) FILTER (WHERE side = 'sell')",
 )
+OF_VALUES = ("COUNT(DISTINCT side)", "MAX(side)")
+"""Measures that need to keep each value: not over all rows so far."""
 PLAIN = ("price", "volume + 1", "side", "UPPER(side)", "price * volume", "CASE WHEN open THEN 1 ELSE 0 END", "open")
 
 
@@ -112,7 +115,7 @@ def draw(seed: int) -> tuple[str, str, bool]:
         cql = f"SELECT {distinct}symbol, {shown} FROM trades{window}{clause}"
         sql = f"SELECT {distinct}a.i, b.symbol, {', '.join(map(_of, columns))} {pairs}"
     else:
-        measures = chance.sample([item for item in MEASURES if kind != "unbounded" or "DISTINCT" not in item], 2)
+        measures = chance.sample([item for item in MEASURES if kind != "unbounded" or item not in OF_VALUES], 2)
         groups = chance.choice(("symbol", "symbol", "symbol, side"))
         having = chance.choice(("", "", " HAVING COUNT(*) > 1"))
         shown = ", ".join(f"{text} AS m{place}" for place, text in enumerate(measures))
