@@ -5,15 +5,18 @@ Step k has the events of (k x slide - slide, k x slide]. Windows are those of re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tsunagi.edge.window import LATE
 from tsunagi.query.encoding import WIRE
 from tsunagi.query.form import Cells, TupleForm, table_columns
 from tsunagi.query.values import Kind
 from tsunagi.runtime.messages import Events
+
+if TYPE_CHECKING:
+    from tsunagi.edge.needed_events import NeededEvents
 
 STEP_FULL = "step-full"
 """Reason of a dead letter: the events of a step that came before leave no room for it in the step's record."""
@@ -34,9 +37,13 @@ class EventSteps:
         streams: the columns of events, by stream.
         slide_us: length of a step, microseconds.
         most_bytes: most bytes of the events of a step. All of them are in one record.
+        needed: chooses what is sent; None = all of it.
     """
 
-    def __init__(self, streams: Mapping[str, TupleForm], slide_us: int, most_bytes: int) -> None:
+    def __init__(
+        self, streams: Mapping[str, TupleForm], slide_us: int, most_bytes: int, needed: NeededEvents | None = None
+    ) -> None:
+        self._needed = needed
         self._kinds = {name: {"time": Kind.TIMESTAMP, **form.kinds} for name, form in streams.items()}
         self._widths = {
             name: sum(WIRE[kind].itemsize + 1 for kind in kinds.values()) for name, kinds in self._kinds.items()
@@ -75,11 +82,13 @@ class EventSteps:
         rows: dict[str, list[Cells]] = {stream: [] for stream in self._kinds}
         for event in found:
             rows[event.stream].append({"time": event.time_us, **event.cells})
-        return [
-            Events(stream=stream, rows=len(some), column=table_columns(some, self._kinds[stream]))
-            for stream, some in rows.items()
-            if some
-        ]
+        return [made for stream, some in rows.items() if some and (made := self._made(stream, some)) is not None]
+
+    def _made(self, stream: str, rows: Sequence[Cells]) -> Events | None:
+        kinds: Mapping[str, Kind] = self._kinds[stream]
+        if self._needed is not None:
+            kinds, rows = self._needed.kinds[stream], self._needed.choose(stream, rows)
+        return Events(stream=stream, rows=len(rows), column=table_columns(rows, kinds)) if rows else None
 
     def _take(self, step: int) -> list[_Event]:
         self._sizes.pop(step, None)

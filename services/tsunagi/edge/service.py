@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,12 +30,13 @@ from tsunagi.query.form import TupleForm, to_columns
 from tsunagi.runtime.clock import Clock, SteadyClock
 from tsunagi.runtime.log import Log
 from tsunagi.runtime.messages import Heartbeat
-from tsunagi.runtime.sensors import Sensor, SensorsError, read_sensors
+from tsunagi.runtime.sensors import Sensor, SensorsError, SensorTable, read_sensors
 from tsunagi.runtime.settings import MICROSECONDS, Settings
 from tsunagi.system.identity import Membership
 
 if TYPE_CHECKING:
     from tsunagi.edge.needed import Needed
+    from tsunagi.edge.needed_events import NeededEvents
 
 MAX_ROWS = 256
 """Most rows that are taken from the source in one turn. Heartbeats, probes and signals are looked after between two
@@ -109,6 +111,7 @@ class EdgeService:
             self._form = form_of(settings)
             self._streams = streams_of(settings)
             self._needed = _make_needed(settings, self._form, self._own)
+            self._needed_events = _make_needed_events(settings, self._streams, table)
             self._opener = self._make_opener()
             self._position = self._load_position()
         except BaseException:
@@ -180,7 +183,8 @@ class EdgeService:
         self._follow_clock()
         now_us = self._clock.now_us()
         if self._source is None:
-            unheard = self._needed is not None and not self._placements.caught_up  # of queries
+            chooses = self._needed is not None or self._needed_events is not None
+            unheard = chooses and not self._placements.caught_up  # of queries
             if self._placements.current is None or unheard:
                 self._say("waiting for the placement", reason=self._placements.trouble)
                 return _IDLE_S
@@ -204,6 +208,8 @@ class EdgeService:
         self.dead_letters.poll()
         self._counts.update(len(rows), self.publisher, self.dead_letters.counts)
         self._counts.look(source, self._disk_fault)
+        if self._needed_events is not None:
+            self._counts.note_filtered(self._needed_events.dropped)
         if source.finished and not more and len(rows) < MAX_ROWS:
             self.done = self.publisher.depth == 0
             return _IDLE_S
@@ -270,7 +276,7 @@ class EdgeService:
 
     def _no_events(self) -> EventSteps:
         room = self._settings.kafka.max_message_bytes * 9 // 10 - _VALUE_BYTES * len(self._own)
-        return EventSteps(self._streams, self._settings.slide_us, max(room, 0))
+        return EventSteps(self._streams, self._settings.slide_us, max(room, 0), self._needed_events)
 
     def _load_position(self) -> EdgePosition | None:
         opener = self._opener
@@ -387,9 +393,10 @@ class EdgeService:
         return True
 
     def _hear_queries(self) -> None:
-        if self._needed is not None:
-            for change in self._placements.queries:
-                self._needed.on_query(change)
+        for change in self._placements.queries:
+            for needed in (self._needed, self._needed_events):
+                if needed is not None:
+                    needed.on_query(change)
         self._placements.queries.clear()
 
     def _pass_on(self, source: Source, passing: Passing, rows: list[SourceRow]) -> None:
@@ -462,3 +469,14 @@ def _make_needed(settings: Settings, form: TupleForm | None, own: tuple[Sensor, 
     from tsunagi.edge.needed import Needed  # CQL's parser: most edges do not need it
 
     return Needed(settings, form, [sensor.name for sensor in own])
+
+
+def _make_needed_events(
+    settings: Settings, streams: Mapping[str, TupleForm], table: SensorTable
+) -> NeededEvents | None:
+    """Return what chooses the events to send; None = all are sent."""
+    if not streams or not settings.query.at_edge:
+        return None
+    from tsunagi.edge.needed_events import NeededEvents  # CQL's parser: most edges do not need it
+
+    return NeededEvents(settings, streams, table)

@@ -61,7 +61,7 @@ class QuerySettings(Section):
     files: tuple[File, ...] = Field((), description="files with queries in CQL (docs/reference/cql.md)")
     at_edge: bool = Field(
         default=False,
-        description="edges send only the columns and tuples (CREATE STREAM) that queries use",
+        description="edges send only the columns and the tuples or events (CREATE STREAM) that queries use",
     )
     state_mb: float = Field(
         512.0, ge=1, le=1e6, description="most state of a query in CQL, MB (over tuples: in a slot); with more it stops"
@@ -85,6 +85,6 @@ class QuerySettings(Section):
             raise ValueError(
                 'mode = "tuples" has no steps in which a value could be missing: name operators without recover'
             )
-        if self.at_edge and (self.mode != "tuples" or self.chain):
-            raise ValueError('at_edge = true: expected mode = "tuples" and no operators, which see all columns')
+        if self.at_edge and self.mode == "tuples" and self.chain:
+            raise ValueError("at_edge = true: expected no operators, which see all columns")
         return self
