@@ -94,7 +94,7 @@ class Intake:
             message, _, kind = parsed
             if message is not None and kind == "batch":
                 batch = message.batch
-                tuples += len(batch.value) >> 3
+                tuples += (len(batch.value) >> 3) + sum(events.rows for events in batch.events)
                 self.first_us = self.first_us or record.appended_us
                 if self.scan.epoch == 0:
                     step = batch.step

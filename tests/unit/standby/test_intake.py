@@ -24,6 +24,16 @@ def writer() -> Writer:
     return made
 
 
+def test_events_count_as_tuples_do() -> None:
+    """They are what a standby lets wait, and what a scaler sees of the load."""
+    writer = Writer()
+    for step in range(400):
+        writer.batch("e1", FIRST + step, {0: 1.0}, events=9)
+    intake = Intake(2.0)
+    intake.on_records(writer.records)
+    assert intake.tuples_per_record == pytest.approx(10.0, rel=0.05)
+
+
 def test_ownership_and_quarantine_are_known_as_soon_as_they_are_read(writer: Writer) -> None:
     intake = Intake(2.0)
     intake.on_records(writer.records)
