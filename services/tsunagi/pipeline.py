@@ -258,7 +258,8 @@ class Pipeline:
         settings = make(tables, ORIGIN)
         with rows_named(directory):
             table = read_sensors(settings.sensors)
-            found = None if data is None else scan(data, table, form_of(settings))
+            lacking = bool(settings.source.events)
+            found = None if data is None else scan(data, table, form_of(settings), lacking=lacking)
         if found is not None and found.interval_s is not None and "interval_s" not in tables.setdefault("steps", {}):
             tables["steps"]["interval_s"] = found.interval_s / settings.source.speed
             settings = make(tables, ORIGIN)

@@ -175,17 +175,22 @@ def write_sensors(rows: Iterable[Mapping[str, Any]] | None, data: Path | None, d
     return file
 
 
-def scan(data: Path, table: SensorTable, form: TupleForm | None = None) -> Scan:
+def scan(data: Path, table: SensorTable, form: TupleForm | None = None, *, lacking: bool = False) -> Scan:
     """Read a CSV to its end, so that its errors show before anything starts.
 
     Args:
         form: the columns of tuples (CREATE STREAM); None = the file has readings.
+        lacking: whether sensors may lack a column, as devices do that send events alone.
 
     Raises:
         SourceError: the file cannot be used, for example because its time runs backwards.
         PipelineError: the file has no rows.
     """
-    file = CsvFile(data, table, table.sensors) if form is None else CsvTuples(data, table, table.sensors, form)
+    file = (
+        CsvFile(data, table, table.sensors, lacking=lacking)
+        if form is None
+        else CsvTuples(data, table, table.sensors, form)
+    )
     times: list[int] = []
     rows = 0
     try:

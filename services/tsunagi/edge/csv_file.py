@@ -68,15 +68,25 @@ class CsvFile:
     Args:
         path: the file.
         table: the sensors table.
-        wanted: the sensors to read; the header must have a column for each.
+        wanted: the sensors to read.
         repeat: the first row follows the last one again, and row numbers and event times go on.
+        lacking: whether sensors may lack a column, as devices do that send events alone.
 
     Raises:
         SourceError: the file cannot be opened, or its header cannot be used.
     """
 
-    def __init__(self, path: Path, table: SensorTable, wanted: tuple[Sensor, ...], *, repeat: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        table: SensorTable,
+        wanted: tuple[Sensor, ...],
+        *,
+        repeat: bool = False,
+        lacking: bool = False,
+    ) -> None:
         self.path = path
+        self._lacking = lacking
         self._repeat = repeat
         try:
             self._file: BinaryIO = path.open("rb")
@@ -125,13 +135,15 @@ class CsvFile:
                 f"{some(sensor.name for sensor in wanted)})"
             )
         missing = [sensor for sensor in wanted if sensor.name not in seen]
-        if missing:
+        if missing and not self._lacking:
             raise SourceError(
                 f"{where}: the sensors table contradicts the data: no column for "
                 f"{some(sensor.name for sensor in missing)} (edge {missing[0].edge!r}), found {some(self._header)}"
             )
-        self._columns = [seen[sensor.name] for sensor in wanted]
-        self._all: Places = np.arange(len(wanted))
+        self._columns = [seen[sensor.name] for sensor in wanted if sensor.name in seen]
+        self._all: Places = np.array(
+            [place for place, sensor in enumerate(wanted) if sensor.name in seen], dtype=np.intp
+        )
         self._strangers = [(seen[name], name) for name in header.sensors if name not in known]
 
     @property
@@ -208,7 +220,7 @@ class CsvFile:
                 pass  # an empty cell, or text
         present = [number for number, cell in enumerate(texts) if cell.strip()]
         values = [self._number(texts[number], place.line, self._columns[number]) for number in present]
-        return CsvRow(place, time_us, np.array(present, dtype=np.intp), np.array(values, dtype=np.float64), strangers)
+        return CsvRow(place, time_us, self._all[present], np.array(values, dtype=np.float64), strangers)
 
     def _cells_of_row(self, raw: bytes, place: FilePosition) -> list[str]:
         cells = self._cells(raw, place.line)

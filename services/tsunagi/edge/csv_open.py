@@ -43,7 +43,7 @@ class CsvOpener:
         self._position_path = PositionFile(settings.state, edge).path
         path, repeat = settings.source.path, settings.source.repeat
         if form is None:
-            self._file = CsvFile(path, table, own, repeat=repeat)
+            self._file = CsvFile(path, table, own, repeat=repeat, lacking=bool(settings.source.events))
         else:
             self._file = CsvTuples(path, table, own, form, repeat=repeat)
         try:

@@ -12,6 +12,7 @@ from tests.unit.edge.worlds import INTERVAL_S, ROWS, SLIDE, SLIDE_US, WINDOW
 from tsunagi import Pipeline
 from tsunagi.edge.source import SourceError
 from tsunagi.operator_names import PipelineError
+from tsunagi.runtime.columns import sensors
 from tsunagi.runtime.times import read_time_us
 
 STATEMENTS = """
@@ -83,6 +84,30 @@ def test_an_edge_that_dies_goes_on_where_it_was_in_each_file(world, seconds):
     assert Counter(row["code"] for _, row in sent(world, "alarms")) == Counter(
         number for number, (time, _) in enumerate(of_doors(10)) if time > FIRST_S
     )
+
+
+def test_a_device_that_sends_events_alone_needs_no_column(world, tmp_path):
+    world.table_rows.append("gate,a")
+    (tmp_path / "doors.csv").write_text("time,door,number,by\n2.5,gate,1,\n3.5,s2,2,\n")
+    world.cells[30][2] = ""
+    world.write().place(serial=2)
+    edge = world.edge("a")
+    world.run(12)
+    assert edge.done
+    assert [(row["door"], row["by"]) for _, row in sent(world, "doors")] == [("gate", None), ("s2", None)]
+    counts = {sensor: set[int]() for sensor in (0, 2, 4)}
+    for _, batch in world.batches():
+        for sensor, count in zip(sensors(batch.sensor).tolist(), sensors(batch.count).tolist(), strict=True):
+            counts[sensor].add(count)
+    assert counts == {0: {WINDOW}, 2: {WINDOW, WINDOW - 1}, 4: {WINDOW}}
+    pipeline = Pipeline(
+        [{"s": float(second)} for second in range(9)],
+        sensors=[{"sensor": "s", "edge": "a"}, {"sensor": "gate", "edge": "a"}],
+        steps={"window": 1, "slide": 1},
+    )
+    pipeline.query("CREATE STREAM doors (door TEXT KEY); CREATE QUERY q AS SELECT door, edge FROM doors")
+    results = pipeline.events("doors", [{"time": 3, "door": "gate"}]).run(memory=True)
+    assert [(row["door"], row["edge"]) for row in results.query("q")] == [("gate", "a")]
 
 
 @pytest.mark.parametrize(
