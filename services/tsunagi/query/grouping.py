@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -13,17 +13,22 @@ from tsunagi.query.aggregates import AggregateFunction, CellRows, State, pick, s
 from tsunagi.query.catalog import OwnAggregate
 from tsunagi.query.expressions import TRUE, Evaluation, Expression
 from tsunagi.query.functions import Function
+from tsunagi.query.pairs import groups_of, numbers_of_pairs, pair_keys, ranks_of, values_of
 from tsunagi.query.plan import Measure
-from tsunagi.query.quantiles import choose, middles
-from tsunagi.query.relations import KeyNumbers, Rows, distinct, joined_rows, stretches
+from tsunagi.query.quantiles import choose
+from tsunagi.query.relations import KeyNumbers, Rows, distinct
 from tsunagi.query.snapshots import Tree, of_keys, of_window, to_keys, to_window
-from tsunagi.query.values import Array, Column, Flags, Ints, Kind, Spread, both, ranks, texts
+from tsunagi.query.values import Array, Column, Flags, Ints, Kind, Spread, both
 from tsunagi.query.windows import SlidingWindow, accumulate, grown
 
 PRESENT = AggregateFunction("present", "COUNT", None)
 """Counts the rows of a group: a group without rows is not there."""
 _PLACES = 1 << 24
 """More than the rows of a step can be: a row's place in time is its step times this, and its number in the step."""
+
+
+_FEW = 4096
+"""So many numbers of groups, values and texts are kept whatever has become of them: that costs little."""
 
 
 class Prepared(NamedTuple):
@@ -154,6 +159,15 @@ class Grouping:
         """Go on from what `dump` has returned."""
 
 
+def _kept(keys: KeyNumbers, living: Ints) -> tuple[KeyNumbers, Ints]:
+    """Return the numbers of those that live, and for each old number the new one; 0 for those that are gone."""
+    found = KeyNumbers(keys.kinds)
+    found.add(keys.values[number] for number in living.tolist())
+    moved = np.zeros(max(1, len(keys)), dtype=np.int64)
+    moved[living] = np.arange(len(living))
+    return found, moved
+
+
 def cells_of(first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
     """Return (cell of each row, and of each cell the two numbers), in the order of (first, second)."""
     if not len(first):
@@ -178,18 +192,21 @@ class SlidingGrouping(Grouping):
     slide: int
     window: SlidingWindow = field(init=False)
     distinct: dict[str, tuple[KeyNumbers, SlidingWindow]] = field(init=False)
+    look_at: int = field(default_factory=lambda: _FEW)
+    """So many numbers there may be before it is looked whether most of them are of what is gone."""
 
     def __post_init__(self) -> None:
         Grouping.__post_init__(self)
         self.window = SlidingWindow(self.length, self.slide)
         self.distinct = {
-            measure.aggregate.name: (_pair_keys(measure), SlidingWindow(self.length, self.slide))
+            measure.aggregate.name: (pair_keys(measure), SlidingWindow(self.length, self.slide))
             for measure in self.measures
             if measure.paired
         }
 
     def advance(self, rows: Rows, low: int, high: int) -> Iterator[Rows]:
         """Yield the groups at the ends of the windows that end at low < step <= high."""
+        self._forget()
         prepared = self.prepare(rows)
         pane = (prepared.step - 1) // self.window.pane
         cell, panes, keys = cells_of(pane, prepared.key)
@@ -204,21 +221,60 @@ class SlidingGrouping(Grouping):
                 if part is not None:
                     measure = self.measures[number]
                     name, values = measure.aggregate.name, part(ends)[end, key]
-                    found[name] = values if measure.distinct else _chosen(measure, self.distinct[name][0], values)
+                    found[name] = values if measure.distinct else values_of(measure, self.distinct[name][0], values)
             yield self.results(ends[end], key, {name: array[end, key] for name, array in state.items()}, found)
 
     def dump(self) -> Tree:
         distinct = {name: [of_keys(keys), of_window(window)] for name, (keys, window) in self.distinct.items()}
         found = {"keys": of_keys(self.keys), "window": of_window(self.window), "distinct": distinct}
-        return found | self._texts()
+        return found | self._texts() | {"look_at": self.look_at}
 
     def load(self, tree: Tree) -> None:
         self.keys = to_keys(tree["keys"]) or self.keys
         self.texts = to_keys(tree.get("texts")) or self.texts
+        self.look_at = tree.get("look_at", _FEW)
         to_window(self.window, tree["window"])
         for name, (keys, window) in tree["distinct"].items():
             self.distinct[name] = (to_keys(keys) or self.distinct[name][0], self.distinct[name][1])
             to_window(self.distinct[name][1], window)
+
+    def _forget(self) -> None:
+        """Forget groups, values and texts that are in no window any more, if these are most of what has a number.
+
+        States have a cell for each number. Without this, they would grow with all groups that have ever come.
+        """
+        pairs = [keys for keys, _ in self.distinct.values()]
+        known = len(self.keys) + sum(map(len, pairs)) + len(self.texts)
+        if known < self.look_at:
+            return
+        groups = self.window.living() if self.groups else np.arange(len(self.keys))
+        living = {name: window.living() for name, (_, window) in self.distinct.items()}
+        texts = self._living_texts()
+        left = len(groups) + sum(map(len, living.values())) + len(texts)
+        self.look_at = max(_FEW, 2 * left)
+        if 2 * left > known:
+            return
+        self.keys, moved = _kept(self.keys, groups)
+        self.texts, text = _kept(self.texts, texts)
+        values = dict.fromkeys(self._text_values(), text)
+        self.window.renumber(moved, len(groups), values)
+        for name, (keys, window) in self.distinct.items():
+            kept, place = _kept(keys, living[name])
+            of_groups = KeyNumbers(keys.kinds)
+            whose = moved[groups_of(kept)].tolist()
+            of_groups.add((group, value) for group, (_, value) in zip(whose, kept.values, strict=True))
+            window.renumber(place, len(kept))
+            self.distinct[name] = of_groups, window
+
+    def _text_values(self) -> list[str]:
+        """Return the names in states of values that are numbers of texts."""
+        functions = [item.aggregate for item in self.measures if item.aggregate.kind is Kind.TEXT and not item.paired]
+        return [f"{item.function[0].lower()}{item.name}.value" for item in functions if item.function != "COUNT"]
+
+    def _living_texts(self) -> Ints:
+        names = self._text_values()
+        parts = [piece.state[name] for piece in self.window.history for name in names if name in piece.state]
+        return np.unique(np.concatenate(parts)).astype(np.int64) if parts else np.zeros(0, dtype=np.int64)
 
     def _there(self, state: Mapping[str, Array], ends: int) -> tuple[Ints, Ints]:
         """Return which groups are there, as (place of the end, key), in the order in which rows go out.
@@ -245,13 +301,13 @@ class SlidingGrouping(Grouping):
             return None
         name = measure.aggregate.name
         keys, window = self.distinct[name]
-        chosen, key = _numbers_of_pairs(keys, prepared, number, prepared.key)
+        chosen, key = numbers_of_pairs(keys, *prepared.arguments[number][:2], prepared.key)
         cell, panes, cell_keys = cells_of(pane[chosen], key)
         rows = CellRows(cell, len(panes), prepared.place[chosen])
         window.add(panes, cell_keys, PRESENT.of_rows(rows, None), len(keys))
-        whose = np.array([values[0] for values in keys.values], dtype=np.int64)
+        whose = groups_of(keys)
         size, share = len(self.keys), measure.aggregate.choice
-        rank = _ranks(keys) if share is not None else whose
+        rank = ranks_of(keys) if share is not None else whose
         found: list[tuple[Ints, Ints]] = []
         for ends, state in window.advance(low, high):
             present = state.get("+present.n")
@@ -313,9 +369,9 @@ class RunningGrouping(Grouping):
 
     def _distinct(self, measure: Measure, number: int, prepared: Prepared, which: Ints, instants: int) -> Ints:
         """Return how many different arguments each group has had at each instant, int64[instants, keys]."""
-        keys = self.seen.setdefault(measure.aggregate.name, _pair_keys(measure))
+        keys = self.seen.setdefault(measure.aggregate.name, pair_keys(measure))
         known = len(keys)
-        chosen, found = _numbers_of_pairs(keys, prepared, number, prepared.key)
+        chosen, found = numbers_of_pairs(keys, *prepared.arguments[number][:2], prepared.key)
         fresh, first = np.unique(found, return_index=True)
         first = first[fresh >= known]
         counts = np.zeros((instants + 1, len(self.keys)), dtype=np.int64)
@@ -357,13 +413,13 @@ class InstantGrouping(Grouping):
     @staticmethod
     def _distinct(measure: Measure, number: int, prepared: Prepared, cell: Ints, cells: int) -> Column | Array:
         """Return how many different arguments each cell has, int64[cells], or the one that is chosen."""
-        keys = _pair_keys(measure)
-        _, found = _numbers_of_pairs(keys, prepared, number, cell)
+        keys = pair_keys(measure)
+        _, found = numbers_of_pairs(keys, *prepared.arguments[number][:2], cell)
         if measure.aggregate.choice is not None:
-            group = np.array([values[0] for values in keys.values], dtype=np.int64)
+            group = groups_of(keys)
             counts = np.bincount(found, minlength=len(group))
-            pair = choose(group, _ranks(keys), counts, cells, measure.aggregate.choice)
-            return _chosen(measure, keys, pair)
+            pair = choose(group, ranks_of(keys), counts, cells, measure.aggregate.choice)
+            return values_of(measure, keys, pair)
         whose = np.array([keys.values[value][0] for value in np.unique(found).tolist()], dtype=np.int64)
         return np.bincount(whose, minlength=cells).astype(np.int64)
 
@@ -384,95 +440,3 @@ def _own(compute: OwnAggregate, prepared: Prepared, number: int, cell: Ints, cel
         low, high = np.where(doubtful, -np.inf, found), np.where(doubtful, np.inf, found)
         spread = Spread(low, high, np.where(doubtful, np.nan, 0.0))
     return Column(Kind.DOUBLE, np.where(valid, found, 0.0), None if valid.all() else valid, (), spread)
-
-
-def _ranks(keys: KeyNumbers) -> Ints:
-    """Return the rank of each pair's argument: of texts their place in order, else the argument, a bucket, itself."""
-    values = [pair[1] for pair in keys.values]
-    if keys.kinds[1] is Kind.TEXT:
-        found = texts([str(value) for value in values])
-        return ranks(found.pool)[found.values]
-    return np.array(values, dtype=np.int64)
-
-
-def _chosen(measure: Measure, keys: KeyNumbers, pair: Ints) -> Column:
-    """Return the values of the pairs that were chosen; -1 is NULL."""
-    kind, there = measure.aggregate.result_kind, pair >= 0
-    if not len(keys):
-        return Column(kind, np.zeros(len(pair), kind.dtype), there, ("",) if kind is Kind.TEXT else ())
-    found = keys.columns(np.maximum(pair, 0))[1]
-    if kind is Kind.TEXT:
-        return replace(found, valid=None if there.all() else there)
-    return Column(kind, np.where(there, middles(found.values), 0.0), None if there.all() else there)
-
-
-def _pair_keys(measure: Measure) -> KeyNumbers:
-    """Return numbers for pairs of a group and an argument of COUNT(DISTINCT ...)."""
-    assert measure.argument is not None  # noqa: S101 - COUNT(DISTINCT *) is refused
-    return KeyNumbers((Kind.BIGINT, measure.argument.kind))
-
-
-def _numbers_of_pairs(keys: KeyNumbers, prepared: Prepared, number: int, group: Ints) -> tuple[Flags, Ints]:
-    """Return (the rows that COUNT(DISTINCT ...) counts, the numbers of their pairs of group and argument).
-
-    Args:
-        number: the place of the measure.
-        group: int64[n], the group of each row.
-    """
-    argument, taken, _ = prepared.arguments[number]
-    assert argument is not None  # noqa: S101 - COUNT(DISTINCT *) is refused
-    chosen = argument.present() if taken is None else argument.present() & taken
-    pairs = [Column(Kind.BIGINT, group[chosen]), argument.take(chosen)]
-    return chosen, keys.numbers(pairs, int(chosen.sum()))
-
-
-def last_rows(
-    rows: Rows, keys: Sequence[Column], known: KeyNumbers, kept: Rows | None, length: int, slide: int, instants: Ints
-) -> tuple[Rows, Rows]:
-    """Return [PARTITION BY keys ROWS length SLIDE slide] at each instant, and the rows that it needs from now on.
-
-    Row r of a key, from 0, comes into the window with row (r // slide + 1) slide - 1, which completes its slide. It
-    leaves the window with the first row that completes a slide and is `length` or more rows later.
-
-    Args:
-        kept: what the call before returned: rows with the columns `#key` and `#number` beside their own.
-    """
-    rows = _numbered(rows, keys, known, kept)
-    key, number = rows.columns["#key"].values, rows.columns["#number"].values
-    order = np.lexsort((number, key))
-    first = np.searchsorted(key[order], np.arange(len(known)))
-    size = np.bincount(key, minlength=len(known))
-    least = np.zeros(len(known), dtype=np.int64)
-    least[size > 0] = number[order][first[size > 0]]
-    came = np.searchsorted(instants, rows.step)[order]
-
-    def coming(wanted: Ints) -> Ints:
-        """Return at which instant the row of the same key with this number came: its place, or one beyond all."""
-        place = wanted - least[key]
-        there = place < size[key]
-        found = np.full(len(key), len(instants), dtype=np.int64)
-        found[there] = came[first[key[there]] + place[there]]
-        return found
-
-    begin = coming((number // slide + 1) * slide - 1)
-    end = coming(-(-(number + length + 1) // slide) * slide - 1)
-    which, at = stretches(begin, np.maximum(end - begin, 0))
-    in_time = np.argsort(at, kind="stable")
-    found = rows.take(which[in_time])
-    columns = {name: column for name, column in found.columns.items() if not name.startswith("#")}
-    return Rows(instants[at[in_time]], columns, found.taken, found.certain), rows.take(end == len(instants))
-
-
-def _numbered(rows: Rows, keys: Sequence[Column], known: KeyNumbers, kept: Rows | None) -> Rows:
-    """Return rows, behind those that were kept, with their keys' numbers and their own among the rows of the key."""
-    key = known.numbers(keys, len(rows))
-    order = np.argsort(key, kind="stable")
-    number = np.zeros(len(rows), dtype=np.int64)
-    number[order] = np.arange(len(rows)) - np.searchsorted(key[order], key[order])
-    if kept is not None and len(kept):
-        last = np.full(len(known), -1, dtype=np.int64)
-        np.maximum.at(last, kept.columns["#key"].values, kept.columns["#number"].values)
-        number += last[key] + 1
-    own = {"#key": Column(Kind.BIGINT, key), "#number": Column(Kind.BIGINT, number)}
-    rows = rows.named({**rows.columns, **own})
-    return rows if kept is None or not len(kept) else joined_rows([kept, rows])

@@ -12,7 +12,8 @@ import numpy as np
 
 from tsunagi.query.expressions import TRUE, Evaluation
 from tsunagi.query.functions import Function
-from tsunagi.query.grouping import Grouping, InstantGrouping, RunningGrouping, SlidingGrouping, last_rows
+from tsunagi.query.grouping import Grouping, InstantGrouping, RunningGrouping, SlidingGrouping
+from tsunagi.query.last_rows import last_rows
 from tsunagi.query.lifetimes import Lifetimes, has_lifetimes
 from tsunagi.query.plan import Join, QueryPlan, SourcePlan, Window, named_columns
 from tsunagi.query.planning import Program

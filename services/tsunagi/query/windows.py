@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -175,6 +176,25 @@ class SlidingWindow:
                 self.blocks.pop(block - self.panes // sub, None)
                 self._tail = None
         self._forget()
+
+    def living(self) -> Ints:
+        """Return the keys that have cells in panes which windows still need, ascending."""
+        parts = [piece.key for piece in self.history]
+        return np.unique(np.concatenate(parts)).astype(np.int64) if parts else np.zeros(0, dtype=np.int64)
+
+    def renumber(self, moved: Ints, keys: int, values: Mapping[str, Ints] = MappingProxyType({})) -> None:
+        """Give keys other numbers.
+
+        Args:
+            moved: the new number of each key that lives; they rise with the old ones.
+            keys: how many keys there are then.
+            values: the same of values that are numbers themselves, by their name in states.
+        """
+        history = []
+        for piece in self.history:
+            state = {name: values[name][array] if name in values else array for name, array in piece.state.items()}
+            history.append(Piece(piece.pane, moved[piece.key].astype(piece.key.dtype), state, piece.base))
+        self.restore(self.done, keys, history)
 
     def restore(self, done: int | None, keys: int, history: list[Piece]) -> None:
         """Go on from the panes of another window of this kind."""
