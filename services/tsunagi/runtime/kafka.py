@@ -20,6 +20,10 @@ from tsunagi.runtime.log import LogError, Position
 from tsunagi.runtime.settings import KafkaSettings, Settings
 from tsunagi.runtime.topics import Found, differences, topic_layout
 
+_SEEN_S = 30.0
+"""Longest time until the broker shows topics that it has made, in seconds."""
+_LOOK_S = 0.05
+"""Time between two looks at the topics, in seconds."""
 _ADMIN_S = 10.0
 """Longest wait of the administrative client for an answer, in seconds."""
 
@@ -131,6 +135,18 @@ class KafkaLog:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise LogError(f"topic {topic}: {said(error)}") from error
+        self._wait_seen([topic for topic in wanted if topic not in there])
+
+    def _wait_seen(self, names: Collection[str]) -> None:
+        """Wait until the broker shows topics that were made: the controller answers first, a busy broker follows."""
+        deadline_s = time.monotonic() + _SEEN_S
+        while unseen := names - self._found(names, configured=False).keys():
+            if time.monotonic() > deadline_s:
+                listed = ", ".join(self._settings.prefix + name for name in sorted(unseen))
+                raise LogError(
+                    f"broker {self._settings.servers}: made {listed}, and does not show them in {_SEEN_S:g} s"
+                )
+            time.sleep(_LOOK_S)
 
     def _found(self, names: Collection[str], *, configured: bool) -> dict[str, Found]:
         """Return the topics that exist.
