@@ -32,7 +32,7 @@ class NeededEvents:
         dropped: how many events were not sent since no query keeps them.
 
     Raises:
-        QueryError: a statement of a file cannot be read.
+        QueryError: a file cannot be read, or a statement of one.
     """
 
     def __init__(self, settings: Settings, streams: Mapping[str, TupleForm], table: SensorTable) -> None:

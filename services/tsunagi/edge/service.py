@@ -110,6 +110,9 @@ class EdgeService:
         try:
             self._form = form_of(settings)
             self._streams = streams_of(settings)
+            for path in settings.query.files:
+                if not path.exists():
+                    logger.warning("no such file of queries: streams that it creates are not known", path=str(path))
             self._needed = _make_needed(settings, self._form, self._own)
             self._needed_events = _make_needed_events(settings, self._streams, table)
             self._opener = self._make_opener()

@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
+from pathlib import Path
 
 from tsunagi.query.form import TupleForm
 from tsunagi.query.values import Kind
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.times import NoZoneError, TimeRangeError, read_time_us
 
+_CREATES = re.compile(r"\bCREATE\s+STREAM\b", re.IGNORECASE)
+"""Matches what a statement begins with that creates a stream."""
 INT64 = -(1 << 63), (1 << 63) - 1
 """The least and the greatest BIGINT."""
 _BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
@@ -38,18 +42,28 @@ def form_of(settings: Settings) -> TupleForm | None:
 def streams_of(settings: Settings) -> dict[str, TupleForm]:
     """Return the columns of the events that the statements of `[query] files` create, by stream, with lock-step.
 
+    A file that is not on this machine creates none: with steps, most files are the Spark job's alone.
+
     Raises:
-        QueryError: a statement that creates a stream cannot be understood, or a file cannot be read.
+        QueryError: a statement of a file that creates a stream cannot be understood.
     """
-    if settings.query.mode != "steps" or not settings.query.files:
+    files = [path for path in settings.query.files if settings.query.mode == "steps" and _may_create(path)]
+    if not files:
         return {}
     from tsunagi.query.definitions import read_definitions  # the parser: most edges do not need it
     from tsunagi.query.events import event_streams
 
     return {
         name: TupleForm(stream.key, {column: kind for column, kind in stream.own.items() if column != "time"})
-        for name, stream in event_streams(read_definitions(settings.query.files)).items()
+        for name, stream in event_streams(read_definitions(files)).items()
     }
+
+
+def _may_create(path: Path) -> bool:
+    try:
+        return _CREATES.search(path.read_text(encoding="utf-8")) is not None
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def read_text(text: str, kind: Kind) -> object:
