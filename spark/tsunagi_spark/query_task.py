@@ -59,7 +59,7 @@ class QueryParts(NamedTuple):
     """What one P-SORT core has complete, for one query core.
 
     Attributes:
-        first: the first step of which it has a reading; NEVER if it has none.
+        first: the first step of which it has a reading or hands on an event; NEVER if there is none.
         upto: the last step that is complete for all groups; all cores say the same.
         split: the rows of the groups that belong to the query core, for the queries that are split; None = there are
             no such queries.
@@ -88,14 +88,13 @@ def parts_of(
     """
     layout = layout_of(job, context)
     complete = CompleteRows.from_ordered(ordered)
-    step = complete.rows["step"]
-    found = [int(step.min())] if len(step) else []
-    first = min([*found, *filter(None, map(first_step, events))], default=NEVER)
+    steps = [int(complete.rows["step"].min())] if len(complete.rows["step"]) else []
+    first = min([*steps, *(step for step in map(first_step, events) if step is not None)], default=NEVER)
     program = _program(context, Store(Path(job.checkpoint)), context.program)
-    place = program.places_in(layout)[layout.group_of[ordered.rows.sensor]] if context.split else None
+    by_group = program.places_in(layout)[layout.group_of[ordered.rows.sensor]] if context.split else None
     shares = _shares(context, program, layout, complete, events)
     for core in range(layout.cores):
-        split = None if place is None else _packed(complete.some(place == core))
+        split = None if by_group is None else _packed(complete.some(by_group == core))
         apart = pack({name: share[core] for name, share in shares.items()}) if shares else None
         if not context.whole or core != _whole_core(layout):
             yield QueryParts(first, upto, split, apart=apart)

@@ -79,7 +79,8 @@ def _traced(program: Program, name: str, column: str) -> dict[str, str] | None:
     keys = _equal(plan, expression.name)
     found: dict[str, str] = {}
     for source in plan.sources:
-        mine = [item.partition(".")[2] for item in keys if item.partition(".")[0] == source.alias]
+        # Sorted, since all processes must choose the same column.
+        mine = sorted(item.partition(".")[2] for item in keys if item.partition(".")[0] == source.alias)
         window = source.window
         if window is not None and window.kind == "rows":
             apart = {key.name for key in window.keys}

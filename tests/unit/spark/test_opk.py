@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +113,29 @@ def test_the_opk_is_what_a_column_of_order_within_comes_from(text: str, opk: str
         return
     found = {name: str(key) for key, names in made.apart.items() for name in names}.get("q")
     assert found == ("doors.by, readings.site" if opk == "both" else opk)
+
+
+def test_every_process_finds_the_same_opk() -> None:
+    """The driver and Spark's workers find it each for itself, and a set of texts has another order in each of them."""
+    code = (
+        "from tests.unit.spark.test_query_core import program; "
+        "text = 'CREATE QUERY q AS SELECT a.site FROM readings a, readings b WHERE a.site = b.site AND a.site = b.role "
+        "AND b.role = a.role AND a.edge = a.site ORDER WITHIN site'; "
+        "from tests.unit.spark.test_query_core import KINDS; "
+        "from dataclasses import replace; "
+        "made = replace(program(text), kinds={**KINDS, 'role': KINDS['site']}); "
+        "print(sorted(map(str, made.apart)), sorted(made.compiled.queries))"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in range(6)
+    }
+    assert found == {b"['readings.role'] ['q']\n"}
 
 
 def ordered_of(first: int, last: int, core: int) -> Ordered:
