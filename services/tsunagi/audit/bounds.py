@@ -1,4 +1,4 @@
-"""Judges whether bounds hold as often as promised. Sensors of an edge fail together, so they also miss together."""
+"""Judges whether bounds hold as often as promised. Sensors that fail at one moment also miss together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHANCE = 0.01
 """A share that is lower still is a finding only if chance alone gives such a share with less than this probability."""
 
 TOGETHER = 0.03
-"""Correlation, between two sensors of an edge whose outages begin together, of whether their bounds hold.
+"""Correlation, between two sensors whose outages begin together, of whether their bounds hold.
 
 It is a round value above all that were measured on the demo's series: for 27 sensors of an edge and outages of 1, 5 and
 20 steps, the mean over an outage varied as with a correlation of 0.025, 0.011 and 0.009, and for 53 sensors as with
@@ -50,8 +50,14 @@ class BoundCount:
 
     @property
     def worth(self) -> float:
-        """How many independent values would say as much about the share."""
-        return worth(self.began.values())
+        """How many independent values would say as much about the share.
+
+        Edges that went out at one step count as one: what surprises the model then surprises it at all of them.
+        """
+        together: Counter[int] = Counter()
+        for (_, step), sensors in self.began.items():
+            together[step] += sensors
+        return worth(together.values())
 
     def judge(self, delta: float, tally: Tally) -> None:
         """Judge the share, once a run: by chance a share that is looked at often is too low at some time.
@@ -72,8 +78,8 @@ def worth(together: Iterable[int]) -> float:
     """Return how many independent values would say as much as these outages, by the design effect (Kish, 1965).
 
     Args:
-        together: for each edge and step at which outages began, the number of sensors whose outage began. All values of
-            one sensor's outage count as one value.
+        together: for each step at which outages began, the number of sensors whose outage began. All values of one
+            sensor's outage count as one value.
     """
     return sum(sensors / (1 + (sensors - 1) * TOGETHER) for sensors in together)
 

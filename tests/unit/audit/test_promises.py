@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.unit.audit import small_world
 from tests.unit.audit.small_world import IsLate, SmallWorld
-from tsunagi.audit.bounds import worth
+from tsunagi.audit.bounds import BoundCount, worth
 from tsunagi.audit.check import check
 from tsunagi.audit.delivery import Delivery
 from tsunagi.audit.evidence import AuditedOutput, OwnershipTerm, SlotLog
@@ -252,6 +253,19 @@ def test_bounds_count_by_outages_of_a_sensor(sensors: int, outages: int, held: f
 )
 def test_sensors_that_fail_together_are_worth_less_than_others(together: list[int], values: float) -> None:
     assert worth(together) == pytest.approx(values, rel=0.01)
+
+
+def test_edges_that_go_out_at_one_step_miss_together() -> None:
+    """Two edges are late when the machine stands still for a moment. That is one surprise, and not two."""
+    apart = BoundCount(535, 396, Counter({("edge-1", 7): 53, ("edge-2", 90): 54}))
+    at_once = BoundCount(535, 396, Counter({("edge-1", 7): 53, ("edge-2", 7): 54}))
+    assert at_once.worth == pytest.approx(worth([107]))
+    assert at_once.worth < 0.7 * apart.worth
+    assert at_once.outages == apart.outages == 107
+    for count, found in ((apart, 1), (at_once, 0)):
+        findings = Findings()
+        count.judge(0.9, findings)
+        assert findings.wrong.total() == found
 
 
 def test_without_estimates_no_bound_is_judged() -> None:
