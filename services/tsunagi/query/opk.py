@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -54,10 +55,16 @@ def opks(program: Program) -> dict[str, Opk]:
 def places_of(column: Column, places: int) -> Ints:
     """Return the place of each row, by its value in a column: the same for equal values, and 0 for NULL."""
     if column.kind is Kind.TEXT:
-        found = np.array([zlib.crc32(text.encode()) % places for text in column.pool] or [0])[column.values]
+        found = _places_of_texts(column.pool, places)[column.values]
     else:
         found = column.values.astype(np.int64) % places
     return np.where(column.present(), found, 0).astype(np.int64)
+
+
+@lru_cache(maxsize=16)
+def _places_of_texts(pool: tuple[str, ...], places: int) -> Ints:
+    """Return the place of each text; those of the sensors table are asked for at each batch."""
+    return np.array([zlib.crc32(text.encode()) % places for text in pool] or [0], dtype=np.int64)
 
 
 def _traced(program: Program, name: str, column: str) -> dict[str, str] | None:
