@@ -37,24 +37,28 @@ def packed(slot: int, found: Sequence[tuple[str, Rows]]) -> bytes:
     return pack([[slot, form[0], of_rows(joined_rows(parts))] for form, parts in alike.items()])
 
 
-def first_step(data: bytes) -> int | None:
-    """Return the first step of events that `packed` has returned; None if there are none."""
-    return min((int(tree["step"].min()) for _, _, tree in unpack(data) if len(tree["step"])), default=None)
+def first_steps(came: Iterable[Tree]) -> list[int]:
+    """Return the first step of each part of events that has any.
+
+    Args:
+        came: what `packed` has returned, unpacked.
+    """
+    return [int(tree["step"].min()) for parts in came for _, _, tree in parts if len(tree["step"])]
 
 
 def apart_by(
-    came: Sequence[bytes], columns: Mapping[str, str], program: Program, table: Readings, places: int
+    came: Iterable[Tree], columns: Mapping[str, str], program: Program, table: Readings, places: int
 ) -> list[list[bytes]]:
     """Return the events of each place, as `packed` returns them.
 
     Args:
-        came: what `packed` has returned.
+        came: what `packed` has returned, unpacked.
         columns: of each stream that is wanted, the column by which its events are sent to places.
         table: has the columns that are looked up in the sensors table.
     """
     found: list[list[bytes]] = [[] for _ in range(places)]
-    for data in came:
-        for slot, name, tree in unpack(data):
+    for parts in came:
+        for slot, name, tree in parts:
             stream, rows = program.catalog.streams.get(name), to_rows(tree)
             if name not in columns or stream is None or rows is None:
                 continue

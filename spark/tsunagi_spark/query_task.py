@@ -24,7 +24,7 @@ from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import RESULTS, LogError, Reader
 from tsunagi.runtime.results import parse_block
 from tsunagi.runtime.settings import KafkaSettings
-from tsunagi_spark.events import apart_by, first_step
+from tsunagi_spark.events import apart_by, first_steps
 from tsunagi_spark.fill import Past, fill, time_for
 from tsunagi_spark.frontier import NEVER
 from tsunagi_spark.layout import Layout
@@ -89,10 +89,11 @@ def parts_of(
     layout = layout_of(job, context)
     complete = CompleteRows.from_ordered(ordered)
     steps = [int(complete.rows["step"].min())] if len(complete.rows["step"]) else []
-    first = min([*steps, *(step for step in map(first_step, events) if step is not None)], default=NEVER)
+    unpacked = [unpack(data) for data in events]
+    first = min([*steps, *first_steps(unpacked)], default=NEVER)
     program = _program(context, Store(Path(job.checkpoint)), context.program)
     by_group = program.places_in(layout)[layout.group_of[ordered.rows.sensor]] if context.split else None
-    shares = _shares(context, program, layout, complete, events)
+    shares = _shares(context, program, layout, complete, unpacked)
     for core in range(layout.cores):
         split = None if by_group is None else _packed(complete.some(by_group == core))
         apart = pack({name: share[core] for name, share in shares.items()}) if shares else None
@@ -104,7 +105,7 @@ def parts_of(
 
 
 def _shares(
-    context: BatchContext, program: QueryProgram, layout: Layout, complete: CompleteRows, events: Sequence[bytes]
+    context: BatchContext, program: QueryProgram, layout: Layout, complete: CompleteRows, events: Sequence[Tree]
 ) -> dict[str, list[Tree]]:
     """Return of each OPK, by its name, the rows and events of each query core."""
     table = _table(context, program, layout)

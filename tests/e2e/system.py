@@ -21,6 +21,7 @@ from tsunagi.demo import faults
 from tsunagi.demo.live import LiveReader
 from tsunagi.local.fleet import Fleet
 from tsunagi.local.up import System
+from tsunagi.query.results import QueryBlock, QueryResults
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.settings import Settings, load
 from tsunagi.runtime.toml_text import to_toml
@@ -295,6 +296,13 @@ class Rig:
             text = answer.read().decode()
         values = [line.rpartition(" ")[2] for line in text.splitlines() if line.rpartition(" ")[0] == sample]
         return float(values[0]) if values else 0.0
+
+    def answers(self) -> list[QueryBlock]:
+        """Return the rows of queries, in the order of each partition, without repeats."""
+        with QueryResults(self.log, self.settings) as results:
+            found = list(results.blocks())
+            assert results.unreadable_count == 0
+            return found
 
     def report(self, what: str) -> str:
         """Return a message with the ends of all logs."""

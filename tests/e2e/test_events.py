@@ -16,7 +16,6 @@ from tests.e2e.stream import ROWS, SENSORS, STEPS, Inputs
 from tests.e2e.system import Rig
 from tsunagi.broker.broker import Broker
 from tsunagi.local.queries import add_queries, list_queries
-from tsunagi.query.results import QueryBlock, QueryResults
 from tsunagi.replay.slots import replay_slots
 
 STATEMENTS = """
@@ -82,7 +81,7 @@ def test_no_event_is_lost_or_doubled_whoever_dies(rig: Rig) -> None:
     rig.advance()
     rig.wait(lambda: frontier_of(rig) > 0, "a batch of the Spark job that was started again")
     last = frontier_of(rig)
-    answers = answers_of(rig)
+    answers = rig.answers()
     assert [item for item in list_queries(rig.settings) if item["fault"] or item["late"]] == []
 
     since = {block.query: block.step for block in answers if block.definition}
@@ -154,11 +153,3 @@ def wanted_of(
             "WHERE i.t % 5 = 0 GROUP BY ALL"
         ).fetchall(),
     }
-
-
-def answers_of(rig: Rig) -> list[QueryBlock]:
-    """Return the rows of queries, in the order of each partition, without repeats."""
-    with QueryResults(rig.log, rig.settings) as results:
-        found = list(results.blocks())
-        assert results.unreadable_count == 0
-        return found

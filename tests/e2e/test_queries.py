@@ -14,7 +14,6 @@ from tests.e2e.system import Rig
 from tests.spark.answers import Truth, plain
 from tsunagi.broker.broker import Broker
 from tsunagi.local.queries import add_queries, drop_query, list_queries
-from tsunagi.query.results import QueryBlock, QueryResults
 from tsunagi.runtime.results import Block, ResultsReader
 from tsunagi.runtime.sensors import read_sensors
 
@@ -78,11 +77,11 @@ def test_no_row_of_fifty_queries_is_lost_or_doubled_whoever_dies(rig: Rig) -> No
     rig.edge_back(edge)
     rig.advance()
     drop_query(rig.settings, "added", lambda _line: None)
-    rig.wait(lambda: any(block.definition == "-" for block in answers_of(rig)), "the end of the query that was dropped")
+    rig.wait(lambda: any(block.definition == "-" for block in rig.answers()), "the end of the query that was dropped")
     rig.advance()
     # Up to the frontier of a batch that has ended all is out; the batch that runs may be half sent, and long.
     last = next(beat.message.spark.frontier for beat in rig.fleet.beats.values() if beat.message.role == "spark")
-    answers = answers_of(rig)
+    answers = rig.answers()
     blocks = readings_of(rig)
     truth = Truth.of_blocks(blocks, read_sensors(rig.settings.sensors), STEPS.slide_us)
     listed = list_queries(rig.settings)
@@ -120,11 +119,3 @@ def readings_of(rig: Rig) -> list[Block]:
     """Return the readings as a reader sees them, without repeats."""
     with ResultsReader(rig.log, rig.settings) as results:
         return list(results.blocks())
-
-
-def answers_of(rig: Rig) -> list[QueryBlock]:
-    """Return the rows of queries, in the order of each partition, without repeats."""
-    with QueryResults(rig.log, rig.settings) as results:
-        found = list(results.blocks())
-        assert results.unreadable_count == 0
-        return found

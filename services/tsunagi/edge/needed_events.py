@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
+from tsunagi.edge.needed import Needs, read_by
 from tsunagi.query.definitions import PLAN, Definition, definitions_of, program_of, read_definitions
-from tsunagi.query.expressions import TRUE, Evaluation, references
+from tsunagi.query.expressions import TRUE, references
 from tsunagi.query.form import Cells, TupleForm
-from tsunagi.query.plan import SourcePlan, named_columns
+from tsunagi.query.plan import SourcePlan
 from tsunagi.query.readings import attribute_kinds
 from tsunagi.query.values import Kind, column
-from tsunagi.runtime.messages import QueryChange
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 
 
-class NeededEvents:
+class NeededEvents(Needs):
     """Chooses which events are sent, and which columns of them.
 
     Args:
@@ -29,26 +27,17 @@ class NeededEvents:
 
     Attributes:
         kinds: the columns that are sent of each stream, with `time`.
-        dropped: how many events were not sent since no query keeps them.
 
     Raises:
         QueryError: a file cannot be read, or a statement of one.
     """
 
     def __init__(self, settings: Settings, streams: Mapping[str, TupleForm], table: SensorTable) -> None:
-        self.dropped = 0
+        super().__init__()
         self._slide_us = settings.slide_us
         self._attributes = attribute_kinds(table)
         self._all = {name: {"time": Kind.TIMESTAMP, **form.kinds} for name, form in streams.items()}
         self._files = {item.name: item for item in read_definitions(settings.query.files)}
-        self._added: dict[str, str] = {}
-        self._understand()
-
-    def on_query(self, change: QueryChange) -> None:
-        """Take in a statement that was added to the running system, or dropped."""
-        self._added.pop(change.name, None)
-        if change.text:
-            self._added[change.name] = change.text
         self._understand()
 
     def choose(self, stream: str, events: Sequence[Cells]) -> Sequence[Cells]:
@@ -57,15 +46,7 @@ class NeededEvents:
         if sources is None:
             return events
         columns = {name: column(kind, [row.get(name) for row in events]) for name, kind in self.kinds[stream].items()}
-        kept = np.zeros(len(events), dtype=np.bool_)
-        try:
-            for source in sources:
-                named = {f"{source.alias}.{name}": item for name, item in columns.items()}
-                holds, _, _ = Evaluation(named, len(events), self._functions).condition(source.where)
-                kept |= holds
-        except Exception:  # noqa: BLE001 - a function of the user: the query says what it failed on
-            return events
-        self.dropped += int((~kept).sum())
+        kept = self._kept(sources, columns, len(events))
         return [row for row, keep in zip(events, kept.tolist(), strict=True) if keep]
 
     def _understand(self) -> None:
@@ -83,14 +64,11 @@ class NeededEvents:
         if faults:  # the Spark job may know a function that is not installed here
             return
         for stream, kinds in self._all.items():
-            read = [
-                (plan, source) for plan in program.queries.values() for source in plan.sources if source.name == stream
-            ]
-            named = {name.partition(".")[2] for plan, source in read for name in named_columns(plan, source)}
+            sources, named = read_by(program, stream)
             key = program.catalog.streams[stream].key  # columns of the sensors table are looked up by it
             self.kinds[stream] = {name: kind for name, kind in kinds.items() if name in {*named, "time", key}}
-            if all(_looks_at_one(source, kinds) for _, source in read):
-                self._conditions[stream] = [source for _, source in read]
+            if all(_looks_at_one(source, kinds) for source in sources):
+                self._conditions[stream] = sources
 
 
 def _looks_at_one(source: SourcePlan, kinds: Mapping[str, Kind]) -> bool:

@@ -49,8 +49,8 @@ READING_COLUMNS: Mapping[str, Kind] = MappingProxyType(
 """The columns of `readings`. The attributes of the sensors table stand beside them."""
 
 
-_OF_VALUES = frozenset({"sensor", "value", "time", "quality", "sd", "bound"})
-"""The columns of `readings` that do not come from the sensors table."""
+OF_ROWS = frozenset({"value", "time", "quality", "sd", "bound"})
+"""The columns of `readings` that each reading has of its own. The others are those of its sensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Catalog:
         looked_up: dict[str, Kind] = {}
         if keys and self.in_steps:
             of_readings = self.streams[READINGS].columns
-            looked_up = {name: kind for name, kind in of_readings.items() if name not in {*_OF_VALUES, *columns}}
+            looked_up = {name: kind for name, kind in of_readings.items() if name not in {"sensor", *OF_ROWS, *columns}}
         key = keys[0].name if keys else ""
         found = Stream(statement.name, MappingProxyType(columns | looked_up), key, frozenset(looked_up))
         return replace(self, streams=MappingProxyType({**self.streams, found.name: found}))

@@ -28,7 +28,7 @@ _PLACES = 1 << 24
 
 
 _FEW = 4096
-"""So many numbers of groups, values and texts are kept whatever has become of them: that costs little."""
+"""Unused groups, values and texts are looked for only once there are this many: fewer cost little memory."""
 
 
 class Prepared(NamedTuple):
@@ -193,7 +193,7 @@ class SlidingGrouping(Grouping):
     window: SlidingWindow = field(init=False)
     distinct: dict[str, tuple[KeyNumbers, SlidingWindow]] = field(init=False)
     look_at: int = field(default_factory=lambda: _FEW)
-    """So many numbers there may be before it is looked whether most of them are of what is gone."""
+    """The count of groups, values and texts at which the grouping next looks for unused ones, and drops them."""
 
     def __post_init__(self) -> None:
         Grouping.__post_init__(self)

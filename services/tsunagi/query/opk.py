@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsunagi.query.catalog import READINGS
+from tsunagi.query.catalog import OF_ROWS, READINGS
 from tsunagi.query.expressions import Reference
 from tsunagi.query.plan import QueryPlan
 from tsunagi.query.planning import Program
@@ -23,8 +23,6 @@ from tsunagi.query.values import Column, Ints, Kind
 
 _KINDS = (Kind.TEXT, Kind.BIGINT, Kind.BOOLEAN, Kind.TIMESTAMP)
 """The kinds of columns by which rows are sent to places. Numbers with a fraction are none."""
-_OF_ROWS = frozenset({"value", "time", "quality", "sd", "bound"})
-"""The columns of `readings` that are not those of a sensor."""
 
 
 class Opk(NamedTuple):
@@ -74,7 +72,7 @@ def _traced(program: Program, name: str, column: str) -> dict[str, str] | None:
     """
     stream = program.catalog.streams.get(name)
     if stream is not None:
-        known = stream.columns.get(column) in _KINDS and not (name == READINGS and column in _OF_ROWS)
+        known = stream.columns.get(column) in _KINDS and not (name == READINGS and column in OF_ROWS)
         return {name: column} if known and column != "time" else None
     plan = program.queries[name]
     expression = plan.outputs.get(column)
@@ -124,5 +122,5 @@ def _finer(program: Program, name: str, keys: set[str], columns: list[str]) -> b
     stream = program.catalog.streams.get(name)
     if stream is None or not columns or stream.key not in keys:
         return False
-    of_sensor = stream.columns.keys() - _OF_ROWS if name == READINGS else stream.looked_up
+    of_sensor = stream.columns.keys() - OF_ROWS if name == READINGS else stream.looked_up
     return set(columns) <= {*of_sensor, stream.key}

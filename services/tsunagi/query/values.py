@@ -22,9 +22,9 @@ Array = npt.NDArray[Any]
 
 
 _UNUSED = 4
-"""A pool may have so many texts for each row before those that no row has are dropped."""
+"""A pool may hold this many texts for each row. Once it holds more, it drops the texts that no row uses."""
 _FEW_TEXTS = 256
-"""So many texts are kept whatever rows there are: to drop them would save nothing."""
+"""This many rows are added to the count before it is compared, so that small pools, which cost little, drop nothing."""
 
 
 class Kind(Enum):

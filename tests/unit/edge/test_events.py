@@ -194,7 +194,7 @@ def test_a_stream_that_cannot_be_created_ends_the_edge_at_its_start(tmp_path, te
 
 
 def test_files_of_queries_may_be_those_of_the_spark_job_alone(tmp_path):
-    """With steps, an edge needs the streams and nothing else: it may lack the files, and functions that they name."""
+    """An edge that sends readings in steps needs the definitions of streams alone. Other files may be missing."""
     (tmp_path / "q.sql").write_text("CREATE FUNCTION f AS 'nowhere:g'; CREATE QUERY q AS SELECT f(value) FROM readings")
     assert streams_of(Settings(query={"files": [tmp_path / "q.sql", tmp_path / "none.sql"]})) == {}
     (tmp_path / "s.sql").write_text("create  stream s (a TEXT)")

@@ -1,4 +1,4 @@
-"""With [query] at_edge edges send what queries use of events, and results stay as they are."""
+"""With [query] at_edge, an edge leaves out events and columns that no query uses. No query's result changes."""
 
 from __future__ import annotations
 

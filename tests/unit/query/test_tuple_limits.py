@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.unit.query.tuple_parts import follow_in_parts
 from tsunagi.query import tuple_runs
 from tsunagi.query.definitions import definitions_of
 from tsunagi.query.snapshots import pack
@@ -35,25 +36,16 @@ def follow(chance: random.Random) -> tuple[dict[str, list[tuple[Any, ...]]], dic
     price = np.array([draw.randrange(10_000) / 4 for _ in range(TUPLES)])
     symbol = np.array([draw.randrange(3) for _ in range(TUPLES)])
     notes = tuple(f"note {number} {'x' * 20}" for number in range(TUPLES))
-    queries, low = TupleQueries(PROGRAM, LIMIT), 0
-    found: dict[str, list[tuple[Any, ...]]] = {name: [] for name in queries.published}
-    while low < TUPLES:
-        high = min(TUPLES, low + chance.choice((1, 7, 100, 400)))
-        columns = {
+
+    def part(low: int, high: int) -> dict[str, Column]:
+        return {
             "time": Column(Kind.TIMESTAMP, np.arange(low, high) * 1_000_000),
             "symbol": Column(Kind.TEXT, symbol[low:high], None, NAMES),
             "price": Column(Kind.DOUBLE, price[low:high]),
             "note": Column(Kind.TEXT, np.arange(high - low), None, notes[low:high]),
         }
-        made, first = queries.follow(columns, np.arange(low, high))
-        for name, rows in made.items():
-            steps = (rows.step - first + low).tolist()
-            found[name] += zip(steps, *(item.to_list() for item in rows.columns.values()), strict=True)
-        if chance.random() < 0.3:
-            context = queries.context()
-            queries = TupleQueries(PROGRAM, LIMIT)
-            queries.restore(context)
-        low = high
+
+    found, queries = follow_in_parts(lambda: TupleQueries(PROGRAM, LIMIT), part, TUPLES, chance, (1, 7, 100, 400))
     return found, queries.faults, len(queries.context())
 
 

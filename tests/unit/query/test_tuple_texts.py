@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.unit.query.test_quantiles import exactly, near
+from tests.unit.query.tuple_parts import follow_in_parts
 from tsunagi.query.definitions import definitions_of
 from tsunagi.query.tuple_plans import check_tuples
 from tsunagi.query.tuple_runs import TupleQueries
@@ -42,26 +43,18 @@ def tuples() -> list[tuple[int, int, float | None, str | None]]:
 
 def follow(chance: random.Random) -> tuple[dict[str, list[tuple[Any, ...]]], bytes]:
     """Return the rows of each query, and the state at the end."""
-    given, queries, low = tuples(), TupleQueries(PROGRAM), 0
-    found: dict[str, list[tuple[Any, ...]]] = {name: [] for name in queries.published}
-    while low < TUPLES:
-        high = min(TUPLES, low + chance.choice((1, 7, 100)))
-        part = given[low:high]
-        columns = {
-            "time": Column(Kind.TIMESTAMP, np.array([row[0] for row in part]) * 1_000_000),
-            "symbol": Column(Kind.TEXT, np.array([row[1] for row in part]), None, NAMES),
-            "price": column(Kind.DOUBLE, [row[2] for row in part]),
-            "note": texts([row[3] for row in part]),
+    given = tuples()
+
+    def part(low: int, high: int) -> dict[str, Column]:
+        some = given[low:high]
+        return {
+            "time": Column(Kind.TIMESTAMP, np.array([row[0] for row in some]) * 1_000_000),
+            "symbol": Column(Kind.TEXT, np.array([row[1] for row in some]), None, NAMES),
+            "price": column(Kind.DOUBLE, [row[2] for row in some]),
+            "note": texts([row[3] for row in some]),
         }
-        made, first = queries.follow(columns, np.arange(low, high))
-        for name, rows in made.items():
-            steps = (rows.step - first + low).tolist()
-            found[name] += zip(steps, *(item.to_list() for item in rows.columns.values()), strict=True)
-        if chance.random() < 0.3:
-            context = queries.context()
-            queries = TupleQueries(PROGRAM)
-            queries.restore(context)
-        low = high
+
+    found, queries = follow_in_parts(lambda: TupleQueries(PROGRAM), part, TUPLES, chance, (1, 7, 100))
     return found, queries.context()
 
 
