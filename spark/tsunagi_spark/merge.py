@@ -20,7 +20,7 @@ from tsunagi_spark.blocks import RecoveredRows, SlotBlock
 from tsunagi_spark.frontier import NEVER, CompletedSteps, SlotMark, appended_at, frontiers
 from tsunagi_spark.layout import Flags, Ints, Layout
 from tsunagi_spark.queries import QueryAnswers, QueryReadings, above_threshold, count_minute, shift_counts
-from tsunagi_spark.state import KEPT, CoreState, Minute
+from tsunagi_spark.state import CoreState, Minute
 from tsunagi_spark.windows import CompleteWindows, Spec, add_rows, close_windows
 
 QUERY = "readings"
@@ -40,6 +40,7 @@ class CoreTask(NamedTuple):
         span: number of steps in a minute.
         memory: half-life of a sensor's measured rate, in steps; 0 means that rates are not measured.
         specs: the window aggregates.
+        counts: whether q1 to q3 are counted.
     """
 
     batch: int
@@ -52,6 +53,7 @@ class CoreTask(NamedTuple):
     memory: int = 0
     specs: tuple[Spec, ...] = ()
     dropped: frozenset[int] = frozenset()
+    counts: bool = True
 
 
 @dataclass(slots=True)
@@ -63,7 +65,7 @@ class Ordered:
             others.
         start: int64[blocks + 1]; block b has the rows start[b]..start[b + 1].
         rows: the rows in the order of their blocks, and of sensors in each block.
-        counted: q1..q3 of the rows.
+        counted: q1..q3 of the rows; zeros if they are not counted.
     """
 
     group: Ints
@@ -137,9 +139,44 @@ def advance(state: CoreState, task: CoreTask, blocks: Sequence[SlotBlock], read_
     group, step, appended_us = _own_blocks(closed, rows, begin, layout, task.core)
     start = starts(rows, begin, layout, group, step)
 
+    answered = _answered(state, task, rows, delivered, read_rows) if task.counts else _uncounted(state, task, rows)
+    panes = add_rows(state.panes, rows, task.specs)
+    windows, panes = close_windows(panes, task.specs, layout, state.delivered, delivered, closed)
+    slot, steps, appended = carried_steps
+    open_step = _still_open(layout, mine, delivered, slot, steps)
+    after = CoreState(
+        delivered=delivered,
+        count=answered.count,
+        above=answered.above,
+        rows=left,
+        slot=slot[open_step],
+        step=steps[open_step],
+        appended_us=appended[open_step],
+        minute=answered.minute,
+        rate=_rates(state, task, rows, delivered),
+        panes=panes,
+    )
+    ordered = Ordered(group, step, appended_us, start, rows, answered.answers)
+    return Advanced(after, ordered, answered.keep, windows)
+
+
+@dataclass(slots=True)
+class _Answered:
+    """The answers for the rows of a batch, and what the next batch needs: see `CoreState` and `Advanced`."""
+
+    answers: QueryAnswers
+    count: Ints
+    above: Ints
+    minute: Minute
+    keep: QueryReadings
+
+
+def _answered(state: CoreState, task: CoreTask, rows: RecoveredRows, delivered: Ints, read_rows: ReadRows) -> _Answered:
+    """Answer q1..q3 for rows that are in the order in which they are sent."""
+    layout = task.layout
     new = QueryReadings(rows.sensor, rows.step, above_threshold(rows.mean, layout.threshold[rows.sensor]))
     expired, minute = _expire(state, task, delivered, read_rows)
-    counted = count_minute(new, expired, state.count, state.above, task.span)
+    answers = count_minute(new, expired, state.count, state.above, task.span)
     last_step = delivered[layout.group_of]
     count, above, alive = shift_counts(state.count, state.above, new, expired, last_step, task.span)
     keep = new.take(alive)
@@ -150,24 +187,16 @@ def advance(state: CoreState, task: CoreTask, blocks: Sequence[SlotBlock], read_
         minute.batch = np.append(minute.batch, task.batch)
         minute.least = np.append(minute.least, int(keep.step.min()))
         minute.left = np.append(minute.left, len(keep.sensor))
+    return _Answered(answers, count, above, minute, keep)
 
-    panes = add_rows(state.panes, rows, task.specs)
-    windows, panes = close_windows(panes, task.specs, layout, state.delivered, delivered, closed)
-    slot, steps, appended = carried_steps
-    open_step = _still_open(layout, mine, delivered, slot, steps)
-    after = CoreState(
-        delivered=delivered,
-        count=count,
-        above=above,
-        rows=left,
-        slot=slot[open_step],
-        step=steps[open_step],
-        appended_us=appended[open_step],
-        minute=minute,
-        rate=_rates(state, task, rows, delivered),
-        panes=panes,
-    )
-    return Advanced(after, Ordered(group, step, appended_us, start, rows, counted), keep, windows)
+
+def _uncounted(state: CoreState, task: CoreTask, rows: RecoveredRows) -> _Answered:
+    """Return no answers, and forget what was counted: if the setting changes, counts begin anew."""
+    nothing = np.zeros(len(rows), dtype=np.int64)
+    gone = state.minute.gone(task.batch, np.ones(len(state.minute.batch), dtype=np.bool_))
+    answers = QueryAnswers(nothing, nothing, nothing.astype(np.float64))
+    zeros = np.zeros_like(state.count)
+    return _Answered(answers, zeros, zeros.copy(), gone, QueryReadings.concatenate(()))
 
 
 def result_blocks(ordered: Ordered, layout: Layout, slide_us: int, part_number: int = 0) -> Iterator[ResultBlock]:
@@ -366,7 +395,7 @@ def _keys(layout: Layout, *blocks: tuple[Ints, Ints]) -> list[Ints]:
 
 def _expire(state: CoreState, task: CoreTask, delivered: Ints, read_rows: ReadRows) -> tuple[QueryReadings, Minute]:
     """Return the old readings that leave the minute now, and the files of the minute without them."""
-    minute = replace(state.minute)
+    minute = state.minute
     group_of = task.layout.group_of
     moved = task.layout.holds[:, task.core] & (delivered > state.delivered)
     limit = int(delivered[moved].max(initial=NEVER)) - task.span
@@ -379,11 +408,7 @@ def _expire(state: CoreState, task: CoreTask, delivered: Ints, read_rows: ReadRo
         out = (rows.step > state.delivered[group] - task.span) & (rows.step <= delivered[group] - task.span)
         left[number] -= int(out.sum())
         found.append(rows.take(out))
-    empty = left == 0
-    gone = np.column_stack((minute.batch[empty], np.full(int(empty.sum()), task.batch, dtype=np.int64)))
-    minute.dropped = np.concatenate((minute.dropped[minute.dropped[:, 1] >= task.batch - KEPT], gone))
-    minute.batch, minute.least, minute.left = minute.batch[~empty], minute.least[~empty], left[~empty]
-    return QueryReadings.concatenate(found), minute
+    return QueryReadings.concatenate(found), replace(state.minute, left=left).gone(task.batch, left == 0)
 
 
 def _rates(state: CoreState, task: CoreTask, rows: RecoveredRows, delivered: Ints) -> Floats:

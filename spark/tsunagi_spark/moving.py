@@ -99,7 +99,6 @@ def settled(
         batch=np.append(minute.batch[others], [batch] * bool(count)),
         least=np.append(minute.least[others], joined.step[:1]),
         left=np.append(minute.left[others], [count] * bool(count)),
-        dropped=minute.dropped[minute.dropped[:, 0] != GATHERED],
     ), joined
 
 

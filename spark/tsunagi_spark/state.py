@@ -34,7 +34,7 @@ import numpy.typing as npt
 from tsunagi.runtime.columns import Floats, pack_arrays, unpack_arrays
 from tsunagi.runtime.marked import mark
 from tsunagi_spark.blocks import RecoveredRows
-from tsunagi_spark.layout import Ints
+from tsunagi_spark.layout import Flags, Ints
 from tsunagi_spark.queries import QueryReadings
 from tsunagi_spark.windows import PANE, Panes, no_panes
 
@@ -159,6 +159,13 @@ class Minute:
     least: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     left: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     dropped: Ints = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+
+    def gone(self, batch: int, which: Flags) -> Minute:
+        """Return the minute without some of the files, whose last readings expire in a batch."""
+        files = self.batch[which & (self.batch >= 0)]  # what was gathered from other cores is in no file
+        dropped = np.column_stack((files, np.full(len(files), batch, dtype=np.int64)))
+        recent = self.dropped[self.dropped[:, 1] >= batch - KEPT]
+        return Minute(self.batch[~which], self.least[~which], self.left[~which], np.concatenate((recent, dropped)))
 
 
 @dataclass(slots=True)

@@ -220,6 +220,7 @@ def order_core(
         memory=job.memory,
         specs=job.specs,
         dropped=context.dropped,
+        counts=job.readings,
     )
 
     def read_rows(batch: int, low: int, high: int) -> QueryReadings:
@@ -244,7 +245,7 @@ def order_core(
         parts = parts._replace(answered=run_direct(job, context, core, ordered, upto))
         watch.lap("queries_s")
     keep = advanced.keep
-    if gathered is not None:
+    if gathered is not None and job.readings:
         minute = advanced.state.minute
         delivered = advanced.state.delivered
         advanced.state.minute, keep = settled(minute, gathered, keep, delivered, layout, job.span, context.batch)

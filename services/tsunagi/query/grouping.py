@@ -16,7 +16,7 @@ from tsunagi.query.functions import Function
 from tsunagi.query.pairs import groups_of, numbers_of_pairs, pair_keys, ranks_of, values_of
 from tsunagi.query.plan import Measure
 from tsunagi.query.quantiles import choose
-from tsunagi.query.relations import KeyNumbers, Rows, distinct
+from tsunagi.query.relations import KeyNumbers, Rows, distinct, places_in_runs
 from tsunagi.query.snapshots import Tree, of_keys, of_window, to_keys, to_window
 from tsunagi.query.values import Array, Column, Flags, Ints, Kind, Spread, both
 from tsunagi.query.windows import SlidingWindow, accumulate, grown
@@ -73,8 +73,8 @@ class Grouping:
         inputs = Evaluation(rows.columns, len(rows), self.functions)
         key = self.keys.numbers([inputs.evaluate(item).full(len(rows)) for item in self.groups], len(rows))
         arguments = [self._shared(inputs, rows, measure) for measure in self.measures]
-        within = np.arange(len(rows)) - np.searchsorted(rows.step, rows.step)
-        return Prepared(rows.step, rows.step * _PLACES + within, key, arguments, (rows.taken, rows.certain))
+        place = rows.step * _PLACES + places_in_runs(rows.step)
+        return Prepared(rows.step, place, key, arguments, (rows.taken, rows.certain))
 
     def _shared(
         self, inputs: Evaluation, rows: Rows, measure: Measure

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tsunagi.query.relations import KeyNumbers, Rows, joined_rows, stretches
+from tsunagi.query.relations import KeyNumbers, Rows, joined_rows, places_in_runs, stretches
 from tsunagi.query.values import Column, Ints, Kind
 
 
@@ -52,7 +52,7 @@ def _numbered(rows: Rows, keys: Sequence[Column], known: KeyNumbers, kept: Rows 
     key = known.numbers(keys, len(rows))
     order = np.argsort(key, kind="stable")
     number = np.zeros(len(rows), dtype=np.int64)
-    number[order] = np.arange(len(rows)) - np.searchsorted(key[order], key[order])
+    number[order] = places_in_runs(key[order])
     if kept is not None and len(kept):
         last = np.full(len(known), -1, dtype=np.int64)
         np.maximum.at(last, kept.columns["#key"].values, kept.columns["#number"].values)

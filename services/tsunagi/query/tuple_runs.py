@@ -18,7 +18,7 @@ from tsunagi.query.grouping import Grouping, InstantGrouping, cells_of
 from tsunagi.query.keyed_windows import FAR, KeptRows, KeyedWindow
 from tsunagi.query.plan import SourcePlan, named_columns
 from tsunagi.query.planning import Program
-from tsunagi.query.relations import KeyNumbers, Rows, changes, empty, in_order, joined_rows, unique
+from tsunagi.query.relations import KeyNumbers, Rows, changes, empty, in_order, joined_rows, places_in_runs, unique
 from tsunagi.query.running import QueryRun, SourceState
 from tsunagi.query.snapshots import Tree, of_keys, pack, to_keys, unpack
 from tsunagi.query.tuple_plans import key_columns, stream_of
@@ -157,7 +157,7 @@ class TupleRun(QueryRun):
         step, whose = stream.step[order], whose[order]
         fresh = np.append(True, (whose[1:] != whose[:-1]) | (step[1:] != step[:-1]))
         step, whose = step[fresh], whose[fresh]  # each tuple of each key once, by key
-        rank = np.arange(len(whose)) - np.searchsorted(whose, whose) + 1
+        rank = places_in_runs(whose) + 1
         last = np.searchsorted(whose, whose, side="right") - 1  # the key's last tuple
         at = np.searchsorted(whose * FAR + step, key * FAR + now.step)  # the tuple of each row
         touched: list[int] = np.unique(whose).tolist()

@@ -67,7 +67,9 @@ class Piece:
 
     def between(self, first: int, last: int) -> Piece:
         """Return the cells of the panes first <= pane < last; the piece returned is not compact."""
-        low, high = np.searchsorted(self.pane, (first - self.base, last - self.base))
+        range_ = np.iinfo(self.pane.dtype)
+        ends = np.clip((first - self.base, last - self.base), range_.min, range_.max)
+        low, high = np.searchsorted(self.pane, ends.astype(self.pane.dtype))  # of another type, all panes were copied
         part = slice(int(low), int(high))
         state: State = {}
         for name, array in self.state.items():
@@ -261,8 +263,7 @@ class SlidingWindow:
         for block in range(last - self.panes // sub, last + 1):
             stop = min((block + 1) * sub, self.done)
             if stop > block * sub:
-                panes = self._dense(block * sub, stop)
-                total = pick(accumulate({}, panes, stop - block * sub, self.keys), -1) if panes else {}
+                total = _total(self._dense(block * sub, stop))
                 if block < last:
                     self.blocks[block] = total
                 else:
@@ -313,6 +314,20 @@ def _rows_of(state: Mapping[str, Array], rows: int) -> State:
     return {name: np.broadcast_to(array, (rows, *array.shape)) for name, array in state.items()}
 
 
+def _total(panes: Mapping[str, Array]) -> State:
+    """Return the state of all panes [panes, keys] together, [keys]."""
+    ends = {name: array for name, array in panes.items() if name[0] in "fl"}
+    found = {name: _ADDS[name[0]].reduce(array, axis=0) for name, array in panes.items() if name not in ends}
+    last: State = {}
+    for number in range(len(next(iter(ends.values()), ()))):
+        last = join(last, pick(ends, number))
+    return found | last
+
+
+_ADDS: Mapping[str, np.ufunc] = MappingProxyType({"+": np.add, "<": np.minimum, ">": np.maximum})
+"""How states are put together, by the first letter of their names; those of FIRST and LAST are in pairs."""
+
+
 def accumulate(
     start: Mapping[str, Array], panes: Mapping[str, Array], count: int, keys: int, *, backwards: bool = False
 ) -> State:
@@ -337,7 +352,7 @@ def accumulate(
         if array is None:
             found[name] = np.broadcast_to(start[name], (count, keys))
             continue
-        add: np.ufunc = {"+": np.add, "<": np.minimum, ">": np.maximum}[name[0]]
+        add = _ADDS[name[0]]
         total = add.accumulate(array, axis=0)
         if name in start:
             total = add(total, start[name])

@@ -37,6 +37,7 @@ class SmallJob:
     marks: dict[int, SlotMark] = field(default_factory=dict)
     states: dict[int, CoreState] = field(default_factory=dict)
     minute: dict[tuple[int, int], QueryReadings] = field(default_factory=dict)
+    counts: bool = True
     sent: list[tuple[int, bytes, bytes]] = field(default_factory=list)
     sidelined: list[Sidelined] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
@@ -98,6 +99,7 @@ class SmallJob:
                 9,
                 self.specs,
                 frozenset(dropped),
+                counts=self.counts,
             )
             state, gathered = states[core], None
             if self.batch and touched(before, layout, core):
@@ -115,7 +117,7 @@ class SmallJob:
             self.states[core], keep = advanced.state, advanced.keep
             self.complete.append(advanced.ordered)
             self.upto = query_frontier(task, mine_blocks)
-            if gathered is not None:
+            if gathered is not None and self.counts:
                 self.states[core].minute, keep = settled(
                     advanced.state.minute, gathered, keep, advanced.state.delivered, layout, self.span, self.batch
                 )

@@ -330,3 +330,28 @@ def test_expired_files_are_forgotten(settings: Settings) -> None:
         assert int(state.minute.left.sum()) == int(state.count.sum())
         assert len(state.minute.dropped) <= 6
     check(world, job, FIRST_STEP + STEPS)
+
+
+def test_without_readings_nothing_is_counted_and_counts_begin_anew_when_they_are_wanted_again(
+    settings: Settings,
+) -> None:
+    world, records = make_world(settings)
+    changing = SmallJob(settings, layout_of(world))
+    late = SmallJob(settings, layout_of(world))
+    for batch in range(STEPS):
+        arrived = [run[batch] for run in records.values()]
+        changing.counts = not 8 <= batch < 16
+        changing.run(arrived)
+        if batch == 15:
+            for state in changing.states.values():
+                assert not state.count.any()
+                assert not len(state.minute.batch)
+                assert len(state.minute.dropped) <= 8, "the files of the minute are to be deleted"
+        if batch >= 16:
+            late.run(arrived)
+    first = FIRST_STEP + 16
+    found = [
+        {key: value for _, key, value in job.sent if ResultBlock.FromString(value).step >= first}
+        for job in (changing, late)
+    ]
+    assert found[0] == found[1]
