@@ -196,8 +196,9 @@ def _answers(
     settings: Settings, layout: Layout, ordered: Ordered, upto: int, events: Sequence[bytes]
 ) -> Iterator[EncodedBlock]:
     """Yield the rows of the queries in CQL, as the job's query core makes them."""
+    from tsunagi_spark.complete_rows import CompleteRows  # noqa: PLC0415
     from tsunagi_spark.frontier import NEVER  # noqa: PLC0415
-    from tsunagi_spark.query_core import CompleteRows, QueryCore  # noqa: PLC0415
+    from tsunagi_spark.query_core import QueryCore  # noqa: PLC0415
     from tsunagi_spark.query_program import QueryProgram  # noqa: PLC0415
 
     definitions = read_definitions(settings.query.files)

@@ -24,10 +24,11 @@ from tsunagi.query.readings import Readings
 from tsunagi.runtime.door import UnusableError, decode
 from tsunagi.runtime.log import RECOVERED, LogError, OffsetLostError, Position, Reader, Record
 from tsunagi.runtime.messages import Recovered
+from tsunagi_spark.complete_rows import CompleteRows, no_rows
 from tsunagi_spark.decode import Arrived, SlotDecoder
 from tsunagi_spark.frontier import NEVER, SlotMark
 from tsunagi_spark.layout import Ints, Layout
-from tsunagi_spark.query_core import CompleteRows, QueryCore, no_rows
+from tsunagi_spark.query_core import QueryCore
 
 _LEAST_S = 0.1
 """Least time for reading in a batch, in seconds."""

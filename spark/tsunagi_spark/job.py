@@ -31,7 +31,7 @@ from tsunagi_spark.blocks import Counters
 from tsunagi_spark.frontier import NEVER, SlotMark, Waiting
 from tsunagi_spark.identity import LogChangedError, result_ends, written_faults
 from tsunagi_spark.layout import Layout, LayoutError, make_layout, rate_of, same
-from tsunagi_spark.programs import Programs, filled, opks_of, runs_direct
+from tsunagi_spark.programs import Programs, filled, opks_of, runs_direct, sums_up
 from tsunagi_spark.progress import describe, show, show_queries
 from tsunagi_spark.queries import span_steps
 from tsunagi_spark.query_task import QUERIES, forget_ended
@@ -63,6 +63,7 @@ class BatchDecision:
     direct: bool = False
     fills: tuple[str, ...] = ()
     opks: tuple[str, ...] = ()
+    sums: bool = False
 
 
 class Job:
@@ -175,7 +176,8 @@ class Job:
         program, program_before = (self._programs.load(serial) for serial in (decision.program, before.program))
         direct = runs_direct(program, program_before, decision.layout)
         fills, opks = filled(program, program_before), opks_of(program, program_before)
-        decision = replace(decision, direct=direct, fills=fills, opks=opks)
+        sums = sums_up(program, program_before)
+        decision = replace(decision, direct=direct, fills=fills, opks=opks, sums=sums)
         context = BatchContext(
             query=self._id,
             batch=batch,
@@ -192,6 +194,7 @@ class Job:
             direct=decision.direct,
             fills=decision.fills,
             opks=decision.opks,
+            sums=decision.sums,
         )
         merge = bool(decision.layout.cut.any())
         reports = act(frame, self._context, context, merge=merge, cores=self._settings.spark.cores)
@@ -393,7 +396,7 @@ class Job:
             raise StateError(f"batch {batch}: cores {sorted(cores)} reported, expected {self._settings.spark.cores}")
         each = self._settings.spark.cores
         expected = (each + (not decision.direct)) * (decision.program > 0) + len(decision.fills)
-        expected += each * len(decision.opks)
+        expected += each * len(decision.opks) + decision.sums
         if len(answered) != expected:
             raise StateError(f"batch {batch}: {len(answered)} query cores reported")
         marks = dict(before.marks)

@@ -145,7 +145,7 @@ def runs_direct(program: QueryProgram | None, before: QueryProgram | None, layou
     """
     if program is None or not program.split:
         return False
-    if any(item.whole or item.fills or item.apart for item in (program, before or program)):
+    if any(item.whole or item.fills or item.apart or item.summed for item in (program, before or program)):
         return False
     places = program.places_in(layout)
     together = not layout.cut.any() and np.array_equal(places[layout.group_of], layout.sensor_core)
@@ -155,6 +155,11 @@ def runs_direct(program: QueryProgram | None, before: QueryProgram | None, layou
 def filled(program: QueryProgram | None, before: QueryProgram | None) -> tuple[str, ...]:
     """Return the queries that are filled from the log, or have been, and those of the batch before, which may end."""
     return tuple(sorted({name for item in (program, before) if item is not None for name in item.fills}))
+
+
+def sums_up(program: QueryProgram | None, before: QueryProgram | None) -> bool:
+    """Return whether rows are added up for queries, or were in the batch before, whose queries may end."""
+    return any(item is not None and item.summed for item in (program, before))
 
 
 def opks_of(program: QueryProgram | None, before: QueryProgram | None) -> tuple[str, ...]:

@@ -13,101 +13,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tsunagi.query.catalog import READINGS
 from tsunagi.query.encoding import EncodedBlock, encode_rows, run_name
-from tsunagi.query.placing import together
+from tsunagi.query.placing import reading_streams, together
 from tsunagi.query.readings import Readings
 from tsunagi.query.relations import Rows
 from tsunagi.query.results import ENDED
 from tsunagi.query.running import Queries
 from tsunagi.query.snapshots import Get, pack, unpack
-from tsunagi.query.values import Array
+from tsunagi.query.sums import Sums
 from tsunagi.query.windows import Piece, Stored
 from tsunagi.runtime.messages import VERSION, ResultBlock
 from tsunagi_spark.blocks import SlotBlock
+from tsunagi_spark.complete_rows import CompleteRows, no_rows
 from tsunagi_spark.events import Events
 from tsunagi_spark.frontier import NEVER, SlotMark, frontiers
-from tsunagi_spark.kway import block_order
-from tsunagi_spark.layout import Flags, Ints
-from tsunagi_spark.merge import CoreTask, Ordered, counted_slots
+from tsunagi_spark.merge import CoreTask, counted_slots
 from tsunagi_spark.query_program import QueryProgram
 from tsunagi_spark.state import seal_body, unseal_body
+from tsunagi_spark.summed_rows import SummedRows
 
 _ADVANCE_STEPS = 2_000
 """Most steps for which queries are advanced at once: rows of many instants are in memory together."""
-_READING = ("step", "sensor", "mean", "sd", "quality", "bound")
-"""The columns of the rows that queries read."""
-
-
-class CompleteRows(NamedTuple):
-    """Rows in the order of (step, sensor), and when their steps' inputs were appended.
-
-    Attributes:
-        rows: the columns `step`, `sensor`, `mean`, `sd`, `quality`, `bound`.
-        step, appended_us: int64[m], of the steps, ascending.
-    """
-
-    rows: Mapping[str, Array]
-    step: Ints
-    appended_us: Ints
-
-    @staticmethod
-    def of(parts: Sequence[CompleteRows]) -> CompleteRows:
-        """Return the rows of several cores together."""
-        rows = {name: np.concatenate([part.rows[name] for part in parts]) for name in _READING}
-        step, place = np.unique(np.concatenate([part.step for part in parts]), return_inverse=True)
-        appended_us = np.full(len(step), np.iinfo(np.int64).min)
-        np.maximum.at(appended_us, place, np.concatenate([part.appended_us for part in parts]))
-        order = block_order(rows["step"], rows["sensor"])
-        return CompleteRows({name: column[order] for name, column in rows.items()}, step, appended_us)
-
-    @staticmethod
-    def from_ordered(ordered: Ordered) -> CompleteRows:
-        """Return what one core has of complete steps, in no order."""
-        rows = {name: getattr(ordered.rows, name) for name in _READING}
-        return CompleteRows(rows, ordered.step, ordered.appended_us)
-
-    def some(self, which: Flags) -> CompleteRows:
-        """Return some of the rows, by a mask; the steps stay."""
-        return self._replace(rows={name: column[which] for name, column in self.rows.items()})
-
-    def behind(self, step: int) -> tuple[CompleteRows, int]:
-        """Return the rows of later steps, and the number of the others."""
-        first = int(np.searchsorted(self.rows["step"], step, side="right"))
-        at = int(np.searchsorted(self.step, step, side="right"))
-        rows = {name: column[first:] for name, column in self.rows.items()}
-        return CompleteRows(rows, self.step[at:], self.appended_us[at:]), first
-
-    def appended_at(self, step: Ints) -> Ints:
-        """Return when the inputs of steps were appended, or those of the next step if nothing came for one."""
-        if not len(self.step):
-            return np.zeros_like(step)
-        return self.appended_us[np.minimum(np.searchsorted(self.step, step), len(self.step) - 1)]
-
-    def arrays(self) -> dict[str, Array]:
-        """Return all columns by name."""
-        return {f"rows.{name}": column for name, column in self.rows.items()} | {
-            "steps": self.step,
-            "appended_us": self.appended_us,
-        }
-
-    @staticmethod
-    def from_arrays(arrays: Mapping[str, Any]) -> CompleteRows:
-        """Read the columns that `arrays` has returned."""
-        return CompleteRows({name: arrays[f"rows.{name}"] for name in _READING}, arrays["steps"], arrays["appended_us"])
-
-
-def no_rows() -> CompleteRows:
-    """Return rows of no step."""
-    kinds = {"step": np.int64, "sensor": np.uint32, "quality": np.uint8}
-    nothing = np.zeros(0, dtype=np.int64)
-    return CompleteRows(
-        {name: np.zeros(0, dtype=kinds.get(name, np.float64)) for name in _READING}, nothing, nothing.copy()
-    )
 
 
 def query_frontier(task: CoreTask, blocks: Sequence[SlotBlock]) -> int:
@@ -202,6 +133,7 @@ class QueryCore:
         published: the queries whose rows this core sends.
         tells: whether this core says in `results` where these queries begin and end.
         begin: the first step that counts; NEVER = the first with a reading.
+        summed: whether rows come added up.
         filling: how far each slot has been read in the log, if the core is filled from there; None = it has caught up,
             and goes on with what the P-SORT cores have complete.
 
@@ -210,6 +142,9 @@ class QueryCore:
         first: the first step with a reading; NEVER until one is known.
         waiting: rows of later steps.
         events: events of later steps.
+        sums: what is added up of later steps, by query.
+        known: of each query whose rows come added up: its digest, and the last step of which rows may have come before
+            the query was known. It begins behind that.
         digests: for each query, the digest of all that its state depends on.
         figures: what is known of each query.
         told: the queries of which this core has said where they begin.
@@ -222,10 +157,13 @@ class QueryCore:
     tells: bool = True
     done: int = NEVER
     begin: int = NEVER
+    summed: bool = False
     filling: dict[int, SlotMark] | None = None
     first: int = NEVER
     waiting: CompleteRows = field(default_factory=no_rows)
     events: Events = field(default_factory=Events)
+    sums: dict[str, list[Sums]] = field(default_factory=dict)
+    known: dict[str, tuple[str, int]] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     figures: dict[str, QueryFigures] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
@@ -236,7 +174,8 @@ class QueryCore:
     def queries(self) -> Queries:
         """The queries that run here."""
         compiled = self.program.compiled
-        return Queries(compiled, together(compiled, self.published))
+        summed = reading_streams(compiled, self.published) if self.summed else ()
+        return Queries(compiled, together(compiled, self.published), summed)
 
     @cached_property
     def _named(self) -> dict[str, set[str]]:
@@ -250,8 +189,30 @@ class QueryCore:
 
     # ---- a batch
 
+    def know(self, handed: int) -> None:
+        """Take in which queries there are; rows come added up for these alone.
+
+        Args:
+            handed: the last step of which P-SORT cores may have handed on rows in batches before.
+        """
+        self.known = {
+            name: self.known[name] if self.known.get(name, ("",))[0] == digest else (digest, handed)
+            for name, digest in self._wanted.items()
+        }
+
+    @property
+    def waiting_sums(self) -> int:
+        """How many cells wait."""
+        return sum(len(part) for parts in self.sums.values() for part in parts)
+
     def advance(
-        self, came: CompleteRows, first: int, upto: int, table: Readings, events: Sequence[bytes] = ()
+        self,
+        came: CompleteRows,
+        first: int,
+        upto: int,
+        table: Readings,
+        events: Sequence[bytes] = (),
+        sums: Sequence[SummedRows] = (),
     ) -> Iterator[EncodedBlock]:
         """Yield the blocks of the queries' rows for the steps that are complete now.
 
@@ -260,13 +221,17 @@ class QueryCore:
             first: the first step of which any of them has a reading; NEVER if none has one.
             upto: the last step that is complete for all groups.
             events: what slots have passed on, as `events.packed` returns it.
+            sums: what the P-SORT cores have added up; then `came` has the steps alone.
         """
         step = came.rows["step"]
-        came, late = came.behind(self.done)
+        came, over = came.behind(self.done)
         earliest, late_events = self.events.add(events, self.program.compiled, self.done)
-        for figures in self.figures.values() if late or len(late_events) else ():
-            figures.late += int(np.count_nonzero(step[:late] > figures.since))
-            figures.late += int(np.count_nonzero(late_events > figures.since))
+        late = np.concatenate((step[:over], late_events, *(item.late(self.done) for item in sums)))
+        for figures in self.figures.values() if len(late) else ():
+            figures.late += int(np.count_nonzero(late > figures.since))
+        for item in sums:
+            for name, cells in item.sums.items():
+                self.sums.setdefault(name, []).append(cells.some(cells.step > self.done))
         self.waiting = CompleteRows.of([self.waiting, came])
         self.first = min((step for step in (self.first, first, earliest) if step != NEVER), default=NEVER)
         if self.done == NEVER and NEVER < self.first <= upto:  # however batches are cut, this is the first reading
@@ -278,11 +243,23 @@ class QueryCore:
             part = {name: column[:count] for name, column in self.waiting.rows.items()}
             readings = table.rows(part["step"], part["sensor"], part, self._named[READINGS])
             streams = {READINGS: readings} | self.events.take(high, self.program.compiled, self._named, table)
-            found = self.queries.advance(streams, self.done, high)
+            since = {name: figures.since for name, figures in self.figures.items()}
+            found = self.queries.advance(streams, self.done, high, since, self._ready(high))
             for name, why in self.queries.faults.items():
                 self.figures[name].fault = why
             yield from self._blocks(found, self.waiting)
             self.waiting, self.done = rest, high
+
+    def _ready(self, high: int) -> dict[str, list[Sums]]:
+        """Return what is added up of the steps up to one, which waits no longer."""
+        waiting, self.sums = self.sums, {}
+        ready: dict[str, list[Sums]] = {}
+        for name, parts in waiting.items():
+            ready[name] = [part.some(part.step <= high) for part in parts]
+            later = [part.some(part.step > high) for part in parts if len(part) and part.step.max() > high]
+            if later:
+                self.sums[name] = later
+        return ready
 
     def _begun(self) -> Iterator[EncodedBlock]:
         """Begin the queries that are new, and yield the blocks that say where they and those that are gone begin."""
@@ -295,27 +272,26 @@ class QueryCore:
             if self.tells and name in self.told:
                 self.told.remove(name)
                 if name not in plans:  # otherwise it runs in another place now, which says where it begins
-                    yield self._definition(name, ENDED)
+                    yield self._definition(name, ENDED, self.done)
         for name, digest in self._wanted.items():
             if self.digests.get(name) == digest:
                 continue
-            self.digests[name], self.figures[name] = digest, QueryFigures(self.done)
+            since = max(self.done, self.known[name][1]) if self.summed else self.done
+            self.digests[name], self.figures[name] = digest, QueryFigures(since)
             if self.tells and name in self.published:
                 self.told.add(name)
-                yield self._definition(name, plans[name].text)
+                yield self._definition(name, plans[name].text, since)
 
-    def _definition(self, name: str, text: str) -> EncodedBlock:
+    def _definition(self, name: str, text: str, step: int) -> EncodedBlock:
         block = ResultBlock(
             version=VERSION,
             query=name,
-            step=self.done,
-            event_time_us=self.done * self.program.step_us,
+            step=step,
+            event_time_us=step * self.program.step_us,
             definition=text,
             run=self.program.runs.get(name, 0),
         )
-        return EncodedBlock(
-            name, "", self.done, 0, 0, b"%b%d" % (run_name(name, ""), self.done), block.SerializeToString()
-        )
+        return EncodedBlock(name, "", step, 0, 0, b"%b%d" % (run_name(name, ""), step), block.SerializeToString())
 
     def _blocks(self, found: Mapping[str, Rows], complete: CompleteRows) -> Iterator[EncodedBlock]:
         for name in sorted(self.published & found.keys()):
@@ -365,10 +341,11 @@ class QueryCore:
             "figures": {name: [item.since, item.rows, item.late, item.fault] for name, item in self.figures.items()},
         }
         packed = {name: np.frombuffer(data, dtype=np.uint8) for name, data in self._packed.items()}
-        events = {"events": self.events.dump()} if len(self.events) else {}
-        state = seal_body(
-            pack({"head": json.dumps(head), "queries": packed, "waiting": self.waiting.arrays()} | events)
-        )
+        more = {"events": self.events.dump()} if len(self.events) else {}
+        if self.summed:
+            head["known"] = {name: list(item) for name, item in self.known.items()}
+            more["sums"] = {name: [part.tree() for part in parts] for name, parts in self.sums.items()}
+        state = seal_body(pack({"head": json.dumps(head), "queries": packed, "waiting": self.waiting.arrays()} | more))
         return state, self.panes.written
 
     def load(self, data: bytes, path: Path, get: Get) -> None:
@@ -390,7 +367,11 @@ class QueryCore:
         self.panes = PaneFiles.of(tree["panes"])
         self.digests, self.told = dict(tree["digests"]), set(tree["told"])
         self.figures = {name: QueryFigures(*item) for name, item in tree["figures"].items()}
+        self.known = {name: (digest, step) for name, (digest, step) in tree.get("known", {}).items()}
         same = {name for name, digest in self.digests.items() if self._wanted.get(name) == digest}
+        sums = {name: [Sums.of(part) for part in parts] for name, parts in found.get("sums", {}).items()}
+        here = {name for name, (digest, _) in self.known.items() if self._wanted.get(name) == digest}
+        self.sums = {name: parts for name, parts in sums.items() if name in here}
         self.queries.faults = {name: self.figures[name].fault for name in same if self.figures[name].fault}
         for name in same & self.queries.runs.keys() - self.queries.faults.keys():
             packed = found["queries"].get(name)

@@ -13,8 +13,9 @@ import numpy as np
 
 from tsunagi.query.definitions import Definition, fingerprints, program_of
 from tsunagi.query.opk import Opk, opks
-from tsunagi.query.placing import split_queries
+from tsunagi.query.placing import reading_streams, split_queries, summed_queries
 from tsunagi.query.planning import Program
+from tsunagi.query.running import Queries
 from tsunagi.query.values import Kind
 from tsunagi_spark.layout import Ints, Layout
 
@@ -30,6 +31,7 @@ class QueryProgram:
         step_us: length of a step, microseconds.
         places: for each group that was known, the query core that runs split queries on it, for good.
         by_opk: whether queries are computed apart by OPKs; a program that an earlier version has written is not.
+        by_sums: whether rows are added up before they are sent to queries; the same is true.
     """
 
     serial: int
@@ -38,6 +40,7 @@ class QueryProgram:
     step_us: int
     places: tuple[int, ...] = ()
     by_opk: bool = True
+    by_sums: bool = True
 
     @cached_property
     def compiled(self) -> Program:
@@ -71,7 +74,8 @@ class QueryProgram:
     def whole(self) -> frozenset[str]:
         """The published queries that need all rows in one place."""
         apart = frozenset(name for names in self.apart.values() for name in names)
-        return frozenset(plan.name for plan in self.compiled.published) - self.split - self.fills.keys() - apart
+        names = frozenset(plan.name for plan in self.compiled.published)
+        return names - self.split - self.fills.keys() - apart - self.summed
 
     @cached_property
     def apart(self) -> dict[Opk, frozenset[str]]:
@@ -81,6 +85,19 @@ class QueryProgram:
             if name not in self.split and name not in self.fills:
                 found[opk] = found.get(opk, frozenset()) | {name}
         return found
+
+    @cached_property
+    def summed(self) -> frozenset[str]:
+        """The published queries that need all rows, but whose rows P-SORT cores may add up."""
+        apart = frozenset(name for names in self.apart.values() for name in names)
+        found = summed_queries(self.compiled) if self.by_sums else frozenset()
+        return found - self.split - self.fills.keys() - apart
+
+    @cached_property
+    def adding(self) -> Queries:
+        """The queries and views whose rows are added up, as P-SORT cores run them."""
+        names = reading_streams(self.compiled, self.summed)
+        return Queries(self.compiled, names, summed=names)
 
     @cached_property
     def opk_names(self) -> dict[str, Opk]:
@@ -101,6 +118,7 @@ class QueryProgram:
         kinds = {name: kind.value for name, kind in self.kinds.items()}
         fields: dict[str, Any] = {"version": 1, "serial": self.serial, "definitions": rows, "kinds": kinds}
         fields |= {"step_us": self.step_us, "places": self.places, "by_opk": self.by_opk}
+        fields["by_sums"] = self.by_sums
         return json.dumps(fields).encode()
 
     @staticmethod
@@ -112,5 +130,6 @@ class QueryProgram:
             for name, text, source, reads, *place in fields["definitions"]
         )
         kinds = {name: Kind(kind) for name, kind in fields["kinds"].items()}
-        by_opk = fields.get("by_opk", False)
-        return QueryProgram(fields["serial"], rows, kinds, fields["step_us"], tuple(fields["places"]), by_opk)
+        places = tuple(fields["places"])
+        newer = fields.get("by_opk", False), fields.get("by_sums", False)
+        return QueryProgram(fields["serial"], rows, kinds, fields["step_us"], places, *newer)

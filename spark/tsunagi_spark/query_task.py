@@ -24,15 +24,17 @@ from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import RESULTS, LogError, Reader
 from tsunagi.runtime.results import parse_block
 from tsunagi.runtime.settings import KafkaSettings
+from tsunagi_spark.complete_rows import CompleteRows, no_rows
 from tsunagi_spark.events import apart_by, first_steps
 from tsunagi_spark.fill import Past, fill, time_for
 from tsunagi_spark.frontier import NEVER
 from tsunagi_spark.layout import Layout
 from tsunagi_spark.merge import Ordered
 from tsunagi_spark.publish import Sending, Stopwatch, messages
-from tsunagi_spark.query_core import CompleteRows, QueryCore, no_rows, pane_files, partition_of
+from tsunagi_spark.query_core import QueryCore, pane_files, partition_of
 from tsunagi_spark.query_program import QueryProgram
 from tsunagi_spark.state import KEPT, StateError, Store
+from tsunagi_spark.summed_rows import SummedRows
 from tsunagi_spark.task_context import BatchContext, JobContext, layout_of
 
 QUERIES = -2
@@ -67,6 +69,7 @@ class QueryParts(NamedTuple):
         events: the events that the P-SORT core hands on, for the queries that get all rows; None = there are none.
         apart: of each OPK by which queries are computed apart, the rows and events of the query core; None = there are
             no such queries.
+        sums: the rows and events added up, for the queries that need no more; None = it does not run these.
     """
 
     first: int
@@ -75,6 +78,7 @@ class QueryParts(NamedTuple):
     whole: bytes | None = None
     events: bytes | None = None
     apart: bytes | None = None
+    sums: bytes | None = None
 
 
 def parts_of(
@@ -93,30 +97,32 @@ def parts_of(
     first = min([*steps, *first_steps(unpacked)], default=NEVER)
     program = _program(context, Store(Path(job.checkpoint)), context.program)
     by_group = program.places_in(layout)[layout.group_of[ordered.rows.sensor]] if context.split else None
-    shares = _shares(context, program, layout, complete, unpacked)
+    table = _table(context, program, layout)
+    shares = _shares(program, table, layout.cores, complete, unpacked)
     for core in range(layout.cores):
         split = None if by_group is None else _packed(complete.some(by_group == core))
         apart = pack({name: share[core] for name, share in shares.items()}) if shares else None
-        if not context.whole or core != _whole_core(layout):
-            yield QueryParts(first, upto, split, apart=apart)
-            continue
-        came = pack_arrays({str(place): np.frombuffer(data, np.uint8) for place, data in enumerate(events)})
-        yield QueryParts(first, upto, split, _packed(complete), came if events else None, apart)
+        found = QueryParts(first, upto, split, apart=apart)
+        if core == _whole_core(layout) and context.whole:
+            came = pack_arrays({str(place): np.frombuffer(data, np.uint8) for place, data in enumerate(events)})
+            found = found._replace(whole=_packed(complete), events=came if events else None)
+        if core == _whole_core(layout) and context.sums:
+            found = found._replace(sums=pack(SummedRows.added_up(complete, events, program, table).tree()))
+        yield found
 
 
 def _shares(
-    context: BatchContext, program: QueryProgram, layout: Layout, complete: CompleteRows, events: Sequence[Tree]
+    program: QueryProgram, table: Readings, cores: int, complete: CompleteRows, events: Sequence[Tree]
 ) -> dict[str, list[Tree]]:
     """Return of each OPK, by its name, the rows and events of each query core."""
-    table = _table(context, program, layout)
     found: dict[str, list[Tree]] = {}
     for name, opk in program.opk_names.items():
         columns = dict(opk.columns)
         if READINGS in columns:
-            whose = places_of(table.of_sensor(columns[READINGS]), layout.cores)[complete.rows["sensor"]]
+            whose = places_of(table.of_sensor(columns[READINGS]), cores)[complete.rows["sensor"]]
         else:
             whose = np.full(len(complete.rows["sensor"]), -1)
-        came = apart_by(events, columns, program.compiled, table, layout.cores)
+        came = apart_by(events, columns, program.compiled, table, cores)
         found[name] = [
             {"rows": complete.some(whose == core).arrays(), "events": [np.frombuffer(data, np.uint8) for data in mine]}
             for core, mine in enumerate(came)
@@ -176,12 +182,18 @@ def opk_file(batch: int, opk: str, core: int) -> str:
     return f"{FOLDER}/{_OPK}{opk}-{core}-{batch}"
 
 
+def summed_file(batch: int) -> str:
+    """Return the name of the file that has what the queries whose rows come added up keep after a batch."""
+    return f"{FOLDER}/summed-{batch}"
+
+
 def state_files(program: QueryProgram, batch: int, cores: int) -> list[str]:
     """Return the names of all files that queries need to go on after a batch."""
     split = [split_file(batch, core) for core in range(cores)] if program.split else []
     fills = [fill_file(batch, query) for query in sorted(program.fills)]
     apart = [opk_file(batch, opk, core) for opk in sorted(program.opk_names) for core in range(cores)]
-    return split + ([whole_file(batch)] if program.whole else []) + fills + apart
+    one = [whole_file(batch)] * bool(program.whole) + [summed_file(batch)] * bool(program.summed)
+    return split + one + fills + apart
 
 
 def forget_ended(store: Store, fills: Collection[str], opks: Collection[str], batch: int) -> None:
@@ -226,6 +238,10 @@ def run_queries(
         events = [array.tobytes() for part in parts if part.events for array in unpack_arrays(part.events).values()]
         came = _Came(_together(part.whole for part in parts), first, upto, events)
         yield _run(job, context, _Place("whole", whole_file, tells=True), came)
+        if context.sums:
+            sums = [SummedRows.of(unpack(part.sums)) for part in parts if part.sums]
+            steps = CompleteRows.of([item.complete for item in sums]) if sums else no_rows()
+            yield _run(job, context, _Place("summed", summed_file, tells=True), _Came(steps, first, upto, (), sums))
         until_s = time.monotonic() + time_for(job.slide_us)  # for all of them together
         for name in context.fills:  # behind the others, which should not wait for it
             place = _Place(f"{_FILL}{name}", partial(fill_file, query=name), tells=True, filled=name)
@@ -249,13 +265,14 @@ class _Came(NamedTuple):
     first: int
     upto: int
     events: Sequence[bytes] = ()
+    sums: Sequence[SummedRows] = ()
 
 
 class _Place(NamedTuple):
     """A query core.
 
     Attributes:
-        kind: `split-CORE`, `whole`, `fill-QUERY`, or `opk-NAME-CORE`.
+        kind: `split-CORE`, `whole`, `summed`, `fill-QUERY`, or `opk-NAME-CORE`.
         state_file: returns the name of the file with its state after a batch.
         tells: whether it says in `results` where its queries begin and end.
         filled: the query that it has, if this is filled from the log or was; "" = it has others.
@@ -275,7 +292,7 @@ class _Place(NamedTuple):
         if self.opk:
             opk = program.opk_names.get(self.opk)
             return frozenset() if opk is None else program.apart[opk]
-        return program.whole if self.kind == "whole" else program.split
+        return {"whole": program.whole, "summed": program.summed}.get(self.kind, program.split)
 
 
 def _split_place(number: int) -> _Place:
@@ -337,7 +354,7 @@ def _run(job: JobContext, context: BatchContext, place: _Place, came: _Came, unt
         "sent_us": time.time_ns() // 1000,
         "cpu_s": time.thread_time() - cpu_s,
         "seconds": watch.seconds,
-        "waiting": len(core.waiting.rows["step"]) + len(core.events),
+        "waiting": len(core.waiting.rows["step"]) + len(core.events) + core.waiting_sums,
         "queries": core.report(),
     }
 
@@ -358,7 +375,7 @@ def _advance(
         except LogError as error:  # it is filled later, and the others go on
             structlog.get_logger("tsunagi.spark").warning("a query is not filled now", detail=str(error))
     if core.filling is None:
-        yield from core.advance(came.rows, came.first, came.upto, table, came.events)
+        yield from core.advance(came.rows, came.first, came.upto, table, came.events, came.sums)
 
 
 _readers: dict[str, Reader] = {}
@@ -384,13 +401,13 @@ def _taken(job: JobContext, context: BatchContext, store: Store, place: _Place) 
     if kept is not None:
         query, batch, core = kept
         if (query, batch, core.program.serial) == (context.query, context.batch - 1, context.program):
-            return core
+            return core  # no query is new
     program = _program(context, store, context.program)
     before = _program(context, store, context.program_before) if context.program_before else None
     done = max(context.delivered, default=NEVER)
     if len(program.compiled.catalog.streams) > 1:
         done = max([done, *(mark.step + 1 for mark in context.marks.values() if mark.step != NEVER)])
-    core = QueryCore(program, place.published(program), place.tells, done)
+    core = QueryCore(program, place.published(program), place.tells, done, summed=kind == "summed")
     anew = False
     if place.filled in program.fills:
         core.done, core.begin, core.filling = NEVER, program.fills[place.filled], {}
@@ -402,6 +419,8 @@ def _taken(job: JobContext, context: BatchContext, store: Store, place: _Place) 
             core.load(store.read(name), store.root / name, get)
         elif (data := store.find(name)) is not None:
             core.panes = pane_files(data, store.root / name)
+    if core.summed:
+        core.know(done)
     if not core.published:
         core.filling = None
     return core

@@ -60,6 +60,7 @@ class BatchContext:
         direct: whether each P-SORT core has just the groups of the query core of its number, and runs it itself.
         fills: the queries that are filled from the log, or were, in this program or the one before.
         opks: the names of the OPKs by which queries are computed apart, in this program or the one before.
+        sums: whether rows are added up for queries, in this program or the one before.
     """
 
     query: str
@@ -77,6 +78,7 @@ class BatchContext:
     direct: bool = False
     fills: tuple[str, ...] = ()
     opks: tuple[str, ...] = ()
+    sums: bool = False
 
     def as_text(self) -> str:
         """Return the fields as JSON for `of`."""
@@ -104,6 +106,7 @@ class BatchContext:
             direct=fields["direct"],
             fills=tuple(fields["fills"]),
             opks=tuple(fields["opks"]),
+            sums=fields["sums"],
         )
 
 

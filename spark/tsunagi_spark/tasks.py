@@ -45,13 +45,14 @@ from tsunagi_spark.state import KEPT, CoreState, Store, dump_readings, load_read
 from tsunagi_spark.task_context import BatchContext, JobContext, layout_of, told
 from tsunagi_spark.windows import CompleteWindows, window_blocks
 
-_PARTS = ("part", "windows", "split", "whole", "events", "apart")
+_PARTS = ("part", "windows", "split", "whole", "events", "apart", "sums")
 """What stage two hands on beside its report: its part of the cut groups and of their aggregates, and for queries in CQL
 what is complete and the events that came (`QueryParts`). Each may be missing."""
 REPORT_SCHEMA = pa.schema([("core", pa.int32()), ("report", pa.string()), *((name, pa.binary()) for name in _PARTS)])
 """Arrow schema of what stage two hands on. `core` is the task of stage three for which it is."""
 REPORT_SQL = (
-    "core int, report string, part binary, windows binary, split binary, whole binary, events binary, apart binary"
+    "core int, report string, part binary, windows binary, split binary, whole binary, events binary, apart binary, "
+    "sums binary"
 )
 """The same schema in Spark's notation."""
 EMIT_BYTES = 64_000_000
@@ -106,7 +107,7 @@ def ordering(job: JobContext) -> Stage:
             yield _report(parts.answered)
         for number, item in enumerate(parts.queries):
             head = {"from": core, "first": item.first, "upto": item.upto}
-            yield _report(head, None, None, item.split, item.whole, item.events, item.apart, target=number)
+            yield _report(head, None, None, *item[2:], target=number)
 
     return stage
 
@@ -175,7 +176,12 @@ def decode_records(
                 if slot in context.marks and not follows:
                     known[slot] = mark
                 decoder = decoders[slot] = SlotDecoder(
-                    slot, mark, layout, delivered, job.slide_us, events=context.whole or bool(context.opks)
+                    slot,
+                    mark,
+                    layout,
+                    delivered,
+                    job.slide_us,
+                    events=context.whole or context.sums or bool(context.opks),
                 )
             count.add(len(key or b"") + len(value or b""), len(decoders))
             decoder.add(Arrived(slot, offset, key, value, at_us))

@@ -28,7 +28,8 @@ from tsunagi.query.definitions import definitions_of
 from tsunagi.query.readings import Readings
 from tsunagi.query.values import Array
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi_spark.query_core import CompleteRows, QueryCore
+from tsunagi_spark.complete_rows import CompleteRows
+from tsunagi_spark.query_core import QueryCore
 from tsunagi_spark.query_program import QueryProgram
 
 STEP_US = 100_000

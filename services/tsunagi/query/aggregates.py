@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,6 +82,21 @@ def join(earlier: Mapping[str, Array], later: Mapping[str, Array]) -> State:
         else:
             found[name] = own + other if name[0] == "+" else (np.minimum if name[0] == "<" else np.maximum)(own, other)
     return found
+
+
+ADDS: Mapping[str, np.ufunc] = MappingProxyType({"+": np.add, "<": np.minimum, ">": np.maximum})
+"""How states are put together, by the first letter of their names; those of FIRST and LAST are in pairs."""
+
+
+def folded(state: Mapping[str, Array], begins: Ints) -> State:
+    """Return the states of runs of cells, each put together; FIRST and LAST are not among them.
+
+    Args:
+        begins: where each run begins; none is empty.
+    """
+    if not len(begins):
+        return {name: array[:0] for name, array in state.items()}
+    return {name: ADDS[name[0]].reduceat(array, begins) for name, array in state.items()}
 
 
 def spread_out(state: Mapping[str, Array], at: Array | tuple[Array, ...], shape: tuple[int, ...]) -> State:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tsunagi.query.expressions import TRUE, Call, Expression, Reference, references
 from tsunagi.query.opk import opks
-from tsunagi.query.placing import split_queries
+from tsunagi.query.placing import split_queries, summed_queries
 from tsunagi.query.plan import QueryPlan, SourcePlan
 from tsunagi.query.planning import Program
 
@@ -103,6 +103,8 @@ def _place(plan: QueryPlan, program: Program) -> str:
         return "split over all query cores by group, since rows of different groups never meet in it; no merge"
     if plan.name in opks(program):
         return "on all query cores, apart by its OPK, since rows with different values never meet in it; no merge"
+    if plan.name in summed_queries(program):
+        return "on one query core, which gets sums: the P-SORT cores add up the rows of each step by its groups"
     return "on one query core, which gets all rows; no merge"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from tsunagi.query.plan import Measure
 from tsunagi.query.quantiles import choose
 from tsunagi.query.relations import KeyNumbers, Rows, distinct, places_in_runs
 from tsunagi.query.snapshots import Tree, of_keys, of_window, to_keys, to_window
+from tsunagi.query.sums import Sums, panes_of
 from tsunagi.query.values import Array, Column, Flags, Ints, Kind, Spread, both
 from tsunagi.query.windows import SlidingWindow, accumulate, grown
 
@@ -114,6 +115,12 @@ class Grouping:
                 rows = CellRows(cell, cells, prepared.place, taken, certain)
                 state |= measure.aggregate.of_rows(rows, argument)
         return state
+
+    def added_up(self, rows: Rows) -> Sums:
+        """Return the rows added up, by step and group."""
+        prepared = self.prepare(rows)
+        cell, step, key = cells_of(prepared.step, prepared.key)
+        return Sums(step, key, self.key_columns(np.arange(len(self.keys))), self.state_of(prepared, cell, len(step)))
 
     def results(self, step: Ints, key: Ints, state: Mapping[str, Array], apart: Mapping[str, Column | Array]) -> Rows:
         """Return the groups with their measures as rows; the columns are `group.N` and the names of the aggregates.
@@ -214,6 +221,22 @@ class SlidingGrouping(Grouping):
         counts = [
             self._distinct(measure, number, prepared, pane, low, high) for number, measure in enumerate(self.measures)
         ]
+        yield from self._ended(low, high, counts)
+
+    def advance_sums(self, sums: Sequence[Sums], low: int, high: int) -> Iterator[Rows]:
+        """Yield what `advance` does, from rows that are added up already."""
+        self._forget()
+        parts = [part.some((part.step > low) & (part.step <= high)) for part in sums]
+        if parts:
+            self.window.add(*panes_of(parts, self.keys, self.window.pane), len(self.keys))
+        yield from self._ended(low, high, [None] * len(self.measures))
+
+    def _ended(self, low: int, high: int, counts: Sequence[Callable[[Ints], Ints] | None]) -> Iterator[Rows]:
+        """Yield the groups at the ends of windows.
+
+        Args:
+            counts: of each measure that needs pairs, what `_distinct` has returned.
+        """
         for ends, state in self.window.advance(low, high):
             end, key = self._there(state, len(ends))
             found: dict[str, Column | Array] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from tsunagi.query.catalog import READINGS
+from tsunagi.query.catalog import OF_ROWS, READINGS
 from tsunagi.query.expressions import Expression, Reference
 from tsunagi.query.plan import QueryPlan
 from tsunagi.query.planning import Program
@@ -49,6 +49,46 @@ def split_queries(program: Program) -> frozenset[str]:
     return frozenset(
         plan.name for plan in program.published if any(name in carried.get(plan.name, {}) for name in plan.within)
     )
+
+
+def summed_queries(program: Program) -> frozenset[str]:
+    """Return the names of the published queries whose rows may all come added up."""
+    found = set()
+    for plan in program.published:
+        reading = reading_streams(program, [plan.name])
+        if reading and all(is_summable(program, program.queries[name]) for name in reading):
+            found.add(plan.name)
+    return frozenset(found)
+
+
+def reading_streams(program: Program, names: Iterable[str]) -> list[str]:
+    """Return those of the queries, and of all that they read, that read a stream."""
+    return [
+        name
+        for name in together(program, names)
+        if any(source.name in program.catalog.streams for source in program.queries[name].sources)
+    ]
+
+
+def is_summable(program: Program, plan: QueryPlan) -> bool:
+    """Return whether the rows of a query may be added up by step and group before they are sent to its place.
+
+    Its aggregates must be ones whose states are sums, least or greatest numbers. And it must group by nothing, or by
+    columns of the sensors table: there are fewer such groups than sensors. Otherwise sums would be no less than rows.
+    """
+    if not plan.grouped or len(plan.sources) != 1 or plan.sources[0].window is None:
+        return False
+    (source,) = plan.sources
+    if source.window is None or not (source.window.kind == "range" or (source.window.kind, plan.period) == ("now", 1)):
+        return False
+    stream = program.catalog.streams.get(source.name)
+    if stream is None:
+        return False
+    of_sensor = stream.columns.keys() - OF_ROWS - {stream.key} if stream.name == READINGS else stream.looked_up
+    groups = [item.name if isinstance(item, Reference) else "" for item in plan.groups]
+    if not {f"{source.alias}.{name}" for name in of_sensor} >= set(groups):
+        return False
+    return not any(item.paired or item.own or item.aggregate.function in ("FIRST", "LAST") for item in plan.measures)
 
 
 def together(program: Program, names: Iterable[str]) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from tsunagi.query.relations import (
     with_nothing,
 )
 from tsunagi.query.snapshots import Tree, of_keys, of_rows, to_keys, to_rows
+from tsunagi.query.sums import Sums
 from tsunagi.query.values import Column, Ints, Kind
 
 
@@ -52,6 +54,9 @@ class SourceState:
 class QueryRun:
     """A query that runs.
 
+    Args:
+        summed: whether its rows come added up (`placing.is_summable`).
+
     Attributes:
         before: the rows of the query's relation at its last instant, for ISTREAM and DSTREAM.
         lives: the rows of a query that gives changes alone; None = they are found by comparing instants.
@@ -60,6 +65,7 @@ class QueryRun:
 
     plan: QueryPlan
     functions: Mapping[str, Function]
+    summed: bool = False
     sources: list[SourceState] = field(default_factory=list)
     grouping: Grouping | None = None
     before: Rows | None = None
@@ -75,18 +81,24 @@ class QueryRun:
         if not plan.grouped:
             return
         window = plan.sources[0].window if len(plan.sources) == 1 else None
-        if window is not None and window.kind == "range":
+        if window is not None and (window.kind == "range" or self.summed):  # [NOW] is the last step
             self.grouping = SlidingGrouping(plan.groups, plan.measures, self.functions, window.length, window.slide)
         elif window is not None and window.kind == "unbounded":
             self.grouping = RunningGrouping(plan.groups, plan.measures, self.functions, plan.period)
         else:
             self.grouping = InstantGrouping(plan.groups, plan.measures, self.functions)
 
-    def advance(self, inputs: Mapping[str, Rows], low: int, high: int) -> Rows:
+    def added_up(self, rows: Rows) -> Sums:
+        """Return the rows of its source added up by step and group; the rows may be in any order."""
+        kept = self._filtered(self.plan.sources[0], rows)
+        return Grouping(self.plan.groups, self.plan.measures, self.functions).added_up(kept)
+
+    def advance(self, inputs: Mapping[str, Rows], low: int, high: int, sums: Sequence[Sums] = ()) -> Rows:
         """Return the rows of the query for the instants low < step <= high.
 
         Args:
             inputs: the rows of these steps of every stream, and of every query that is read.
+            sums: of a query whose rows come added up: those of these steps, and perhaps of others.
         """
         plan = self.plan
         if self.lives is not None:
@@ -94,10 +106,12 @@ class QueryRun:
             return in_order(self.lives.advance(came, low, high))
         instants = np.arange(low // plan.period + 1, high // plan.period + 1) * plan.period
         if isinstance(self.grouping, SlidingGrouping | RunningGrouping):
-            rows = self._filtered(plan.sources[0], inputs[plan.sources[0].name].between(low, high))
-            found = joined_rows(
-                [self._projected(part) for part in self.grouping.advance(rows, low, high)] or [self._nothing()]
-            )
+            if self.summed and isinstance(self.grouping, SlidingGrouping):
+                groups = self.grouping.advance_sums(sums, low, high)
+            else:
+                rows = self._filtered(plan.sources[0], inputs[plan.sources[0].name].between(low, high))
+                groups = self.grouping.advance(rows, low, high)
+            found = joined_rows([self._projected(part) for part in groups] or [self._nothing()])
         else:
             rows = self._joined(inputs, instants, low, high)
             if plan.where != TRUE:
@@ -260,17 +274,18 @@ class Queries:
 
     Args:
         names: the queries, each behind what it reads; None = all.
+        summed: the queries whose rows come added up.
 
     Attributes:
         faults: why a query does not run any more, by name. A function of one's own may fail, for example.
     """
 
-    def __init__(self, program: Program, names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, program: Program, names: Sequence[str] | None = None, summed: Collection[str] = frozenset()
+    ) -> None:
         self.program = program
-        self.runs = {
-            name: QueryRun(program.queries[name], program.catalog.functions)
-            for name in (program.queries if names is None else names)
-        }
+        self.summed = summed
+        self.runs = {name: self._new(name) for name in (program.queries if names is None else names)}
         self.faults: dict[str, str] = {}
 
     def named(self, stream: str) -> set[str]:
@@ -285,26 +300,41 @@ class Queries:
 
     def stop(self, name: str) -> None:
         """Drop what a query keeps."""
-        self.runs[name] = QueryRun(self.program.queries[name], self.program.catalog.functions)
+        self.runs[name] = self._new(name)
 
-    def advance(self, streams: Mapping[str, Rows], low: int, high: int) -> dict[str, Rows]:
+    def _new(self, name: str) -> QueryRun:
+        return QueryRun(self.program.queries[name], self.program.catalog.functions, name in self.summed)
+
+    def advance(
+        self,
+        streams: Mapping[str, Rows],
+        low: int,
+        high: int,
+        since: Mapping[str, int] = MappingProxyType({}),
+        sums: Mapping[str, Sequence[Sums]] = MappingProxyType({}),
+    ) -> dict[str, Rows]:
         """Return the rows of every query that runs for the steps low < step <= high, all of which are complete.
 
         A query that raises an exception is stopped, and so are those that read it.
 
         Args:
             streams: the rows of these steps by stream, in the order of (step, key).
+            since: the steps behind which queries begin, where that is behind `low`.
+            sums: the rows of queries whose rows come added up.
         """
         inputs = dict(streams)
         found: dict[str, Rows] = {}
         for name, run in self.runs.items():
-            lost = [source.name for source in run.plan.sources if source.name not in inputs]
+            lost = [source.name for source in run.plan.sources if source.name not in inputs and not run.summed]
             if lost and name not in self.faults:
                 self.faults[name] = f"it reads {lost[0]}, which has stopped"
             if name in self.faults:
                 continue
+            begin = max(low, since.get(name, low))
             try:
-                found[name] = run.advance(inputs, low, high)
+                found[name] = (
+                    run.advance(inputs, begin, high, sums.get(name, ())) if begin < high else empty(run.plan.columns)
+                )
             except Exception as error:  # noqa: BLE001 - it may come from a function of the user
                 self.faults[name] = f"{type(error).__name__}: {error}"
                 self.stop(name)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tsunagi.query.aggregates import State, bins_of, blank, join, pick, spread_out, sums_of
+from tsunagi.query.aggregates import ADDS, State, bins_of, blank, join, pick, spread_out, sums_of
 from tsunagi.query.exact import of_cells, to_doubles
 from tsunagi.query.values import Array, Ints
 
@@ -317,15 +317,11 @@ def _rows_of(state: Mapping[str, Array], rows: int) -> State:
 def _total(panes: Mapping[str, Array]) -> State:
     """Return the state of all panes [panes, keys] together, [keys]."""
     ends = {name: array for name, array in panes.items() if name[0] in "fl"}
-    found = {name: _ADDS[name[0]].reduce(array, axis=0) for name, array in panes.items() if name not in ends}
+    found = {name: ADDS[name[0]].reduce(array, axis=0) for name, array in panes.items() if name not in ends}
     last: State = {}
     for number in range(len(next(iter(ends.values()), ()))):
         last = join(last, pick(ends, number))
     return found | last
-
-
-_ADDS: Mapping[str, np.ufunc] = MappingProxyType({"+": np.add, "<": np.minimum, ">": np.maximum})
-"""How states are put together, by the first letter of their names; those of FIRST and LAST are in pairs."""
 
 
 def accumulate(
@@ -352,7 +348,7 @@ def accumulate(
         if array is None:
             found[name] = np.broadcast_to(start[name], (count, keys))
             continue
-        add = _ADDS[name[0]]
+        add = ADDS[name[0]]
         total = add.accumulate(array, axis=0)
         if name in start:
             total = add(total, start[name])

@@ -18,9 +18,10 @@ from tsunagi.query.form import table_columns
 from tsunagi.query.typed import rows_of as typed_rows
 from tsunagi.query.values import Kind
 from tsunagi.runtime.messages import Recovered, ResultBlock
+from tsunagi_spark.complete_rows import CompleteRows, no_rows
 from tsunagi_spark.events import Events, packed
 from tsunagi_spark.frontier import NEVER
-from tsunagi_spark.query_core import CompleteRows, QueryCore, no_rows
+from tsunagi_spark.query_core import QueryCore
 from tsunagi_spark.query_program import QueryProgram
 
 TEXT = """

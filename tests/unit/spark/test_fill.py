@@ -26,10 +26,11 @@ from tsunagi.runtime.log import OffsetLostError, Position, Reader, Record
 from tsunagi.runtime.messages import Recovered, ResultBlock
 from tsunagi.runtime.settings import make
 from tsunagi_spark import fill as filling
+from tsunagi_spark.complete_rows import CompleteRows
 from tsunagi_spark.decode import Arrived
 from tsunagi_spark.fill import Past, fill
 from tsunagi_spark.frontier import NEVER
-from tsunagi_spark.query_core import CompleteRows, QueryCore
+from tsunagi_spark.query_core import QueryCore
 from tsunagi_spark.query_program import QueryProgram
 
 TEXT = """

@@ -43,7 +43,7 @@ CREATE QUERY lasts AS DSTREAM (SELECT site, sensor, value FROM readings [ROWS 3]
 CREATE QUERY beside AS SELECT r.site, b.lot, r.value FROM readings r, bids b WHERE r.site = b.lot ORDER WITHIN site;
 CREATE QUERY groups AS SELECT group, SUM(value) AS total FROM readings [RANGE 3 SECONDS]
   GROUP BY group ORDER WITHIN group;
-CREATE QUERY all AS SELECT COUNT(*) AS n FROM bids [RANGE 3 SECONDS];
+CREATE QUERY all AS SELECT COUNT(DISTINCT lot) AS n FROM bids [RANGE 3 SECONDS];
 """
 MORE = "; CREATE QUERY more AS SELECT lot, COUNT(*) AS n FROM lots [RANGE 7 SECONDS] GROUP BY lot ORDER WITHIN lot"
 CORES = 2

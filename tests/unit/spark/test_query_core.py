@@ -16,10 +16,11 @@ from tsunagi.query.values import Array
 from tsunagi.runtime.columns import Floats, pack_sensors
 from tsunagi.runtime.messages import Placement, ResultBlock
 from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi_spark.complete_rows import CompleteRows, no_rows
 from tsunagi_spark.frontier import NEVER
 from tsunagi_spark.layout import Layout, make_layout
 from tsunagi_spark.programs import runs_direct
-from tsunagi_spark.query_core import CompleteRows, QueryCore, no_rows
+from tsunagi_spark.query_core import QueryCore
 from tsunagi_spark.query_program import QueryProgram
 
 STEP_US = 1_000_000
@@ -213,7 +214,7 @@ def test_statements_may_stand_in_any_order(order: int) -> None:
 
 def test_queries_that_can_be_split_give_the_same_on_several_cores() -> None:
     made = program()
-    assert (set(made.split), set(made.whole)) == ({"shares"}, {"sites", "lasts"})
+    assert (set(made.split), set(made.whole), set(made.summed)) == ({"shares"}, {"lasts"}, {"sites"})
     rows = rows_of(0, 60)
     whole = [block for block in advance(core_of(), rows, FIRST + 59) if block.query == "shares"]
     found: list[EncodedBlock] = []
