@@ -348,15 +348,27 @@ class QueryCore:
         state = seal_body(pack({"head": json.dumps(head), "queries": packed, "waiting": self.waiting.arrays()} | more))
         return state, self.panes.written
 
-    def load(self, data: bytes, path: Path, get: Get) -> None:
+    def pieces(self) -> dict[Stored, Piece]:
+        """Return the panes that were put away, and are in memory."""
+        windows = [
+            window
+            for run in self.queries.runs.values()
+            for window in (run.grouping.windows() if run.grouping else {}).values()
+        ]
+        return {piece.stored: piece for window in windows for piece in window.history if piece.stored}
+
+    def load(self, data: bytes, path: Path, get: Get, like: QueryCore | None = None) -> None:
         """Go on from a state file, perhaps with another program: queries that are the same keep their state.
 
         Args:
             get: returns panes that are in files of their own.
+            like: the same core behind another batch, whose work is used where it is the same. Nobody uses it any more.
 
         Raises:
             StateError: the file is damaged.
         """
+        known = {} if like is None else like.pieces()
+        others = {} if like is None else like.queries.runs
         found = unpack(unseal_body(data, path))
         tree = json.loads(found["head"])
         self.done, self.first = tree["done"], tree["first"]
@@ -378,7 +390,7 @@ class QueryCore:
             if packed is None:  # until now it ran elsewhere
                 self.digests.pop(name)
             else:
-                self.queries.runs[name].load(unpack(packed.tobytes(), get))
+                self.queries.runs[name].load(unpack(packed.tobytes(), get, known), others.get(name))
 
     def report(self) -> dict[str, dict[str, Any]]:
         """Return what is known of each query, for the driver."""

@@ -166,7 +166,7 @@ def read_panes(store: Store, kind: str, where: Stored) -> bytes:
         StateError: they are missing or damaged.
     """
     name = panes_file(kind, where.file)
-    data = store.read(name)[where.offset : where.offset + where.length]
+    data = store.read(name, where.offset, where.length)
     if len(data) != where.length or zlib.crc32(data) != where.checksum:
         raise StateError(f"{store.root / name}: damaged: panes at {where.offset} are not those that were written")
     return data
@@ -392,7 +392,8 @@ def _reader(settings: KafkaSettings) -> Reader:
 def _taken(job: JobContext, context: BatchContext, store: Store, place: _Place) -> QueryCore:
     """Return a query core as it was behind the batch before, with the program that is in force now.
 
-    What this process has kept is used once: this batch changes it, and may have to run again from the file. A query
+    What this process has kept is used once: this batch changes it, and may have to run again from the file. If it is
+    of an earlier batch, since another process ran the one before, only what has changed since is read anew. A query
     core that had no queries before begins behind all steps that any group has delivered, since rows of those are gone;
     and if there are streams of events, behind all steps whose events may have been read.
     """
@@ -402,6 +403,7 @@ def _taken(job: JobContext, context: BatchContext, store: Store, place: _Place) 
         query, batch, core = kept
         if (query, batch, core.program.serial) == (context.query, context.batch - 1, context.program):
             return core  # no query is new
+    like = kept[2] if kept is not None and kept[0] == context.query else None
     program = _program(context, store, context.program)
     before = _program(context, store, context.program_before) if context.program_before else None
     done = max(context.delivered, default=NEVER)
@@ -416,7 +418,7 @@ def _taken(job: JobContext, context: BatchContext, store: Store, place: _Place) 
         name = place.state_file(context.batch - 1)
         get = partial(read_panes, store, kind)
         if place.published(before) and not anew:
-            core.load(store.read(name), store.root / name, get)
+            core.load(store.read(name), store.root / name, get, like)
         elif (data := store.find(name)) is not None:
             core.panes = pane_files(data, store.root / name)
     if core.summed:

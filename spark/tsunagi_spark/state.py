@@ -278,8 +278,11 @@ class Store:
         """Write a file, given its name relative to the directory."""
         write_atomically(self.root / name, data)
 
-    def read(self, name: str) -> bytes:
-        """Read a file.
+    def read(self, name: str, offset: int = 0, length: int = -1) -> bytes:
+        """Read a file, or a part of it.
+
+        Args:
+            length: bytes from `offset` on; -1 = all.
 
         Raises:
             StateError: it is missing or cannot be read.
@@ -287,7 +290,9 @@ class Store:
         path = self.root / name
         self.check(name)
         try:
-            return path.read_bytes()
+            with path.open("rb") as file:
+                file.seek(offset)
+                return file.read(length)
         except OSError as error:
             raise StateError(f"{path}: state cannot be read: {error.strerror}") from error
 

@@ -9,6 +9,7 @@ texts stand in the order in which they come first, and a column whose values are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -227,24 +228,21 @@ def _texts(
         return _alike(column.pool, codes, bounds)
     data = codes.tobytes()
     there = None if valid is None else valid.astype(np.uint8).tobytes()
-    known: dict[tuple[bytes, bytes], bytes] = {}
-    found = []
-    for null, (first, last) in zip(nulls.tolist(), bounds, strict=True):
-        key = data[8 * first : 8 * last], there[first:last] if null and there is not None else b""
-        piece = known.get(key)
-        if piece is None:
-            piece = _text_piece(column.pool, codes[first:last].tolist(), key[1])
-            if len(known) < _CACHED:
-                known[key] = piece
-        found.append(piece)
-    return found
+    known = _known_pieces(column.pool)
+    return [
+        _text_piece(
+            column.pool, data[8 * first : 8 * last], there[first:last] if null and there is not None else b"", known
+        )
+        for null, (first, last) in zip(nulls.tolist(), bounds, strict=True)
+    ]
 
 
-def _alike(pool: Sequence[str], codes: Ints, bounds: Sequence[tuple[int, int]]) -> list[bytes]:
+def _alike(pool: tuple[str, ...], codes: Ints, bounds: Sequence[tuple[int, int]]) -> list[bytes]:
     """Return the fields of texts without NULL: equal stretches of codes are looked for all at once, by a checksum."""
     begins, ends = np.array(bounds, dtype=np.int64).T
     lengths = ends - begins
     found = [b""] * len(bounds)
+    known = _known_pieces(pool)
     for rows in np.unique(lengths).tolist():
         which = np.flatnonzero(lengths == rows)
         stretch = codes[begins[which][:, None] + np.arange(rows)]
@@ -252,13 +250,30 @@ def _alike(pool: Sequence[str], codes: Ints, bounds: Sequence[tuple[int, int]]) 
         _, first, alike = np.unique(checksum, return_index=True, return_inverse=True)
         if not np.array_equal(stretch[first[alike]], stretch):  # stretches that differ have one checksum
             first = alike = np.arange(len(which))
-        pieces = [_text_piece(pool, row, b"") for row in stretch[first].tolist()]
+        pieces = [_text_piece(pool, row.tobytes(), b"", known) for row in stretch[first]]
         for number, place in zip(which.tolist(), alike.tolist(), strict=True):
             found[number] = pieces[place]
     return found
 
 
-def _text_piece(pool: Sequence[str], codes: Sequence[int], valid: bytes) -> bytes:
+@lru_cache(maxsize=64)
+def _known_pieces(pool: tuple[str, ...]) -> dict[tuple[bytes, bytes], bytes]:
+    """Return the encoded pieces of a pool, by codes and `valid`: the same ones often come in the next call."""
+    del pool
+    return {}
+
+
+def _text_piece(pool: Sequence[str], codes: bytes, valid: bytes, known: dict[tuple[bytes, bytes], bytes]) -> bytes:
+    """Return the fields of some texts, by their codes, int64[rows]."""
+    piece = known.get((codes, valid))
+    if piece is None:
+        piece = _encoded_texts(pool, np.frombuffer(codes, dtype=np.int64).tolist(), valid)
+        if len(known) < _CACHED:
+            known[codes, valid] = piece
+    return piece
+
+
+def _encoded_texts(pool: Sequence[str], codes: Sequence[int], valid: bytes) -> bytes:
     place: dict[int, int] = {}
     places = [place.setdefault(code, len(place)) if not valid or valid[at] else 0 for at, code in enumerate(codes)]
     return TypedColumn(

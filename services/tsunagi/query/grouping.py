@@ -162,8 +162,16 @@ class Grouping:
         """Return what is kept between two steps."""
         return None
 
-    def load(self, tree: Tree) -> None:
-        """Go on from what `dump` has returned."""
+    def load(self, tree: Tree, like: Grouping | None = None) -> None:
+        """Go on from what `dump` has returned.
+
+        Args:
+            like: a grouping of the same query at another time, whose work is used where it is the same.
+        """
+
+    def windows(self) -> dict[str, SlidingWindow]:
+        """Return the windows of panes that it has, by any names."""
+        return {}
 
 
 def _kept(keys: KeyNumbers, living: Ints) -> tuple[KeyNumbers, Ints]:
@@ -252,14 +260,18 @@ class SlidingGrouping(Grouping):
         found = {"keys": of_keys(self.keys), "window": of_window(self.window), "distinct": distinct}
         return found | self._texts() | {"look_at": self.look_at}
 
-    def load(self, tree: Tree) -> None:
-        self.keys = to_keys(tree["keys"]) or self.keys
+    def load(self, tree: Tree, like: Grouping | None = None) -> None:
+        known = like.windows() if isinstance(like, SlidingGrouping) else {}
+        self.keys = to_keys(tree["keys"], None if like is None else like.keys) or self.keys
         self.texts = to_keys(tree.get("texts")) or self.texts
         self.look_at = tree.get("look_at", _FEW)
-        to_window(self.window, tree["window"])
+        to_window(self.window, tree["window"], known.get(""))
         for name, (keys, window) in tree["distinct"].items():
             self.distinct[name] = (to_keys(keys) or self.distinct[name][0], self.distinct[name][1])
-            to_window(self.distinct[name][1], window)
+            to_window(self.distinct[name][1], window, known.get(name))
+
+    def windows(self) -> dict[str, SlidingWindow]:
+        return {"": self.window} | {name: window for name, (_, window) in self.distinct.items()}
 
     def _forget(self) -> None:
         """Forget groups, values and texts that are in no window any more, if these are most of what has a number.
@@ -384,7 +396,8 @@ class RunningGrouping(Grouping):
         seen = {name: of_keys(keys) for name, keys in self.seen.items()}
         return {"keys": of_keys(self.keys), "total": self.total, "seen": seen} | self._texts()
 
-    def load(self, tree: Tree) -> None:
+    def load(self, tree: Tree, like: Grouping | None = None) -> None:
+        del like
         self.keys = to_keys(tree["keys"]) or self.keys
         self.texts = to_keys(tree.get("texts")) or self.texts
         self.total = tree["total"]

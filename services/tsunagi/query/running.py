@@ -137,8 +137,12 @@ class QueryRun:
         lives = None if self.lives is None else self.lives.dump()
         return {"sources": sources, "grouping": grouping, "before": of_rows(self.before), "lives": lives}
 
-    def load(self, tree: Tree) -> None:
-        """Go on from what `dump` has returned, perhaps in an earlier version, which kept all columns of its sources."""
+    def load(self, tree: Tree, like: QueryRun | None = None) -> None:
+        """Go on from what `dump` has returned, perhaps in an earlier version, which kept all columns of its sources.
+
+        Args:
+            like: the same query at another time, whose work is used where it is the same.
+        """
         self.sources = []
         for source, (kept, keys) in zip(self.plan.sources, tree["sources"], strict=True):
             rows, wanted = to_rows(kept), self.named[source.alias]
@@ -150,7 +154,7 @@ class QueryRun:
         if self.lives is not None:
             self.lives.load(tree["lives"])
         if self.grouping is not None and tree["grouping"] is not None:
-            self.grouping.load(tree["grouping"])
+            self.grouping.load(tree["grouping"], None if like is None else like.grouping)
 
     # ---- FROM
 

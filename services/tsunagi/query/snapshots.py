@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -62,11 +63,14 @@ def pack(tree: Tree, put: Put | None = None) -> bytes:
     return b"".join(parts)
 
 
-def unpack(data: bytes | memoryview, get: Get | None = None) -> Tree:
+def unpack(
+    data: bytes | memoryview, get: Get | None = None, known: Mapping[Stored, Piece] = MappingProxyType({})
+) -> Tree:
     """Return the tree that `pack` has written; tuples have become lists, and arrays may be written to.
 
     Args:
         get: returns pieces that were put away.
+        known: those of them that are in memory; nobody changes a piece that was put away.
 
     Raises:
         ValueError: the bytes are something else.
@@ -90,9 +94,11 @@ def unpack(data: bytes | memoryview, get: Get | None = None) -> Tree:
                 if get is None:
                     raise ValueError("found a piece that was put away, expected one among the bytes")
                 where = Stored(*part["stored"])
-                return replace(unpack(get(where)), stored=where)
+                return known[where] if where in known else replace(unpack(get(where)), stored=where)
             return {key: leaf(value) for key, value in part["fields"].items()}
-        return [leaf(item) for item in part] if isinstance(part, list) else part
+        if isinstance(part, list):
+            return part if set(map(type, part)) <= _PLAIN else [leaf(item) for item in part]
+        return part
 
     return leaf(tree)
 
@@ -139,13 +145,21 @@ def of_keys(keys: KeyNumbers | None) -> Tree:
     return {"kinds": [kind.value for kind in keys.kinds], "rows": len(keys.values), "columns": columns}
 
 
-def to_keys(tree: Tree) -> KeyNumbers | None:
-    """Return the keys of a tree."""
+def to_keys(tree: Tree, like: KeyNumbers | None = None) -> KeyNumbers | None:
+    """Return the keys of a tree.
+
+    Args:
+        like: keys that are returned if they are the same: they have been made ready for use already.
+    """
     if tree is None:
         return None
-    keys = KeyNumbers(tuple(Kind(kind) for kind in tree["kinds"]))
     columns = tree["columns"]
-    keys.add(zip(*columns, strict=True) if columns else [()] * tree["rows"])
+    combos = list(zip(*columns, strict=True)) if columns else [()] * tree["rows"]
+    kinds = tuple(Kind(kind) for kind in tree["kinds"])
+    if like is not None and (like.kinds, like.values) == (kinds, combos):
+        return like
+    keys = KeyNumbers(kinds)
+    keys.add(combos)
     return keys
 
 
@@ -154,6 +168,6 @@ def of_window(window: SlidingWindow) -> Tree:
     return {"done": window.done, "keys": window.keys, "history": window.history}
 
 
-def to_window(window: SlidingWindow, tree: Tree) -> None:
-    """Let a window go on from a tree."""
-    window.restore(tree["done"], tree["keys"], tree["history"])
+def to_window(window: SlidingWindow, tree: Tree, like: SlidingWindow | None = None) -> None:
+    """Let a window go on from a tree; see `SlidingWindow.restore`."""
+    window.restore(tree["done"], tree["keys"], tree["history"], like)

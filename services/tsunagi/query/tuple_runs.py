@@ -66,7 +66,8 @@ class TouchedGrouping(Grouping):
         total = pick(self.total, slice(0, len(self.keys)))
         return {"keys": of_keys(self.keys), "total": {name: total[name] for name in sorted(total)}} | self._texts()
 
-    def load(self, tree: Tree) -> None:
+    def load(self, tree: Tree, like: Grouping | None = None) -> None:
+        del like
         self.keys = to_keys(tree["keys"]) or self.keys
         self.texts = to_keys(tree.get("texts")) or self.texts
         self.total = tree["total"]
@@ -183,7 +184,8 @@ class TupleRun(QueryRun):
         last = {"known": of_keys(self.known), "kept": self.last.dump()}
         return {"windows": windows, "grouping": grouping, "last": last}
 
-    def load(self, tree: Tree) -> None:
+    def load(self, tree: Tree, like: QueryRun | None = None) -> None:
+        del like
         for alias, window in self.windows.items():
             window.load(tree["windows"][alias])
         if self.grouping is not None and tree["grouping"] is not None:

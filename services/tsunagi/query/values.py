@@ -203,12 +203,17 @@ def aligned(one: Column, other: Column) -> tuple[Column, Column]:
     """Return two columns of texts with the same pool."""
     if one.pool == other.pool:
         return one, other
-    codes = {text: code for code, text in enumerate(one.pool)}
-    for text in other.pool:
-        codes.setdefault(text, len(codes))
-    moved = np.array([codes[text] for text in other.pool], dtype=np.int64)
-    pool = tuple(codes)
+    pool, moved = _common_pool(one.pool, other.pool)
     return replace(one, pool=pool), replace(other, pool=pool, values=moved[other.values])
+
+
+@lru_cache(maxsize=64)
+def _common_pool(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[tuple[str, ...], Ints]:
+    """Return (one pool for both that begins with the first, the place in it of each text of the second)."""
+    codes = {text: code for code, text in enumerate(one)}
+    for text in other:
+        codes.setdefault(text, len(codes))
+    return tuple(codes), np.array([codes[text] for text in other], dtype=np.int64)
 
 
 def both(one: Flags | None, other: Flags | None) -> Flags | None:

@@ -158,7 +158,8 @@ class SlidingWindow:
         first, last = low // self.pane, high // self.pane
         if self.done is None:
             self.done = first
-        self._choose_block()
+        if self._choose_block():
+            self._rebuild()
         at = max(self.done, first)
         while at < last:
             sub = self._sub
@@ -198,11 +199,15 @@ class SlidingWindow:
             history.append(Piece(piece.pane, moved[piece.key].astype(piece.key.dtype), state, piece.base))
         self.restore(self.done, keys, history)
 
-    def restore(self, done: int | None, keys: int, history: list[Piece]) -> None:
-        """Go on from the panes of another window of this kind."""
+    def restore(self, done: int | None, keys: int, history: list[Piece], like: SlidingWindow | None = None) -> None:
+        """Go on from the panes of another window of this kind.
+
+        Args:
+            like: a window with some of these pieces: blocks of the same pieces are not put together again.
+        """
         self.done, self.keys, self.history = done, keys, history
         self._choose_block()
-        self._rebuild()
+        self._rebuild(like)
 
     def _windows(self, block: int, offset: int, due: Array, prefix: State) -> State:
         count = self.panes // self._sub
@@ -242,32 +247,49 @@ class SlidingWindow:
     def _grown(self, state: Mapping[str, Array]) -> State:
         return grown(state, self.keys)
 
-    def _choose_block(self) -> None:
-        """Choose how many panes a block has: a divisor of the window's, near its root, more if there are few keys."""
+    def _choose_block(self) -> bool:
+        """Choose how many panes a block has: a divisor of the window's, near its root, more if there are few keys.
+
+        Returns:
+            Whether it is another number than before: then the states of blocks must be made anew.
+        """
         wanted = min(self.panes, max(math.isqrt(self.panes), _CELLS // max(1, self.keys)))
         sub = next(size for size in range(wanted, self.panes + 1) if self.panes % size == 0)
         if sub == self._sub:
-            return
+            return False
         if self._sub and (sub > self._sub or 4 * sub > self._sub):
-            return  # what is kept fits the present size; to change it is worth the work only if keys have become many
+            return False  # what is kept fits the present size; to change it is worth it only if keys have become many
         self._sub = sub
-        self._rebuild()
+        return True
 
-    def _rebuild(self) -> None:
+    def _rebuild(self, like: SlidingWindow | None = None) -> None:
         """Make the states of blocks anew, from the panes that are kept."""
         self._tail, self.blocks, self.head = None, {}, {}
         if self.done is None or not self.history:
             return
         sub = self._sub
         last = self.done // sub
-        for block in range(last - self.panes // sub, last + 1):
+        for block in range(last - self.panes // sub + 1, last + 1):
             stop = min((block + 1) * sub, self.done)
-            if stop > block * sub:
+            if like is not None and block < last and self._shares(like, block):
+                self.blocks[block] = like.blocks[block]
+            elif stop > block * sub:
                 total = _total(self._dense(block * sub, stop))
                 if block < last:
                     self.blocks[block] = total
                 else:
                     self.head = total
+
+    def _shares(self, like: SlidingWindow, block: int) -> bool:
+        """Return whether another window has put together a block of the same pieces."""
+        if like._sub != self._sub or like.keys > self.keys or block not in like.blocks:
+            return False
+        mine, others = self._pieces(block), like._pieces(block)
+        return len(mine) == len(others) and all(one is other for one, other in zip(mine, others, strict=True))
+
+    def _pieces(self, block: int) -> list[Piece]:
+        first, last = block * self._sub, (block + 1) * self._sub
+        return [piece for piece in self.history if piece.first < last and piece.last >= first]
 
     def _forget(self) -> None:
         """Drop the panes that no window needs any more, and put those away that are not needed soon."""

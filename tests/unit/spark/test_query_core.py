@@ -13,6 +13,7 @@ from tsunagi.query.definitions import definitions_of, program_of
 from tsunagi.query.encoding import EncodedBlock
 from tsunagi.query.readings import Readings, attribute_kinds
 from tsunagi.query.values import Array
+from tsunagi.query.windows import Stored
 from tsunagi.runtime.columns import Floats, pack_sensors
 from tsunagi.runtime.messages import Placement, ResultBlock
 from tsunagi.runtime.sensors import Sensor, SensorTable
@@ -239,6 +240,44 @@ def test_what_is_written_for_a_batch_does_not_grow_with_the_window(monkeypatch: 
     assert sum(size > 0 for size in panes) < 50
     assert len(core.panes.needed) * 10 < 120
     assert core.figures["long"].state_bytes > 2 * max(states)
+
+
+def test_a_core_that_knows_an_earlier_batch_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's two Python workers take turns with a core: each is a batch behind when its turn comes."""
+    monkeypatch.setattr("tsunagi.query.windows._CELLS", 60)
+    text = """CREATE QUERY long AS SELECT sensor, SUM(value) AS total, COUNT(DISTINCT value) AS n, MAX(value) AS top
+      FROM readings [RANGE 100 SECONDS] GROUP BY sensor"""
+    files: dict[int, bytes] = {}
+    states: list[bytes] = []
+    read: list[int] = []
+
+    def get(where: Stored) -> bytes:
+        read.append(where.file)
+        return files[where.file][where.offset : where.offset + where.length]
+
+    def loaded(batch: int, like: QueryCore | None) -> QueryCore:
+        found = core_of(text)
+        found.load(states[batch], Path("state"), get, like)
+        return found
+
+    alone = core_of(text)
+    taking_turns: list[QueryCore | None] = [None, None]
+    counts = []
+    for batch in range(90):
+        core = loaded(batch - 1, taking_turns[batch % 2]) if batch else core_of(text)
+        counts.append(len(read))
+        came = rows_of(2 * batch, 2 * batch + 2)
+        given = sent(advance(core, came, FIRST + 2 * batch + 1))
+        assert given == sent(advance(alone, came, FIRST + 2 * batch + 1))
+        state, files[batch] = core.dump(batch, MOST)
+        assert core.figures["long"].fault == ""
+        states.append(state)
+        taking_turns[batch % 2] = core
+    later = np.diff(counts)[30:]
+    assert 0 < later.max() <= 2 * 2, "of each of two windows, the blocks of a batch or two"
+    read.clear()
+    loaded(80, None)
+    assert len(read) > 12
 
 
 def test_queries_run_on_the_p_sort_cores_only_where_nothing_has_to_move() -> None:
