@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import paho.mqtt.client as paho
@@ -156,6 +159,52 @@ def test_plain_numbers_retained_readings_and_what_is_wrong(
     until(arrived)
     process.terminate()
     assert process.wait(30) == 0
+
+
+FIELDS = [
+    {"topic": "plant/a/{device}", "values": ["data.celsius"], "sensor": "{device}", "time": "ts", "time_unit": "us"},
+    {
+        "topic": "telegraf/+",
+        "each": "metrics",
+        "values": ["fields.value"],
+        "sensor": "{tags.device}",
+        "time": "timestamp",
+        "time_unit": "ns",
+    },
+    {"topic": "zigbee2mqtt/{name}", "values": ["level"], "sensor": "{name}", "time": "last_seen", "decimal": ","},
+    {"topic": "hub/#", "sensor": "s{field}", "values": {"0": "s0", "2": "s2", "4": "s4"}, "time_unit": "us"},
+    {"topic": "plant/a/nobody", "values": ["@"], "sensor": "nobody", "time": ""},
+]
+
+
+def test_devices_that_say_it_each_in_its_own_way(
+    make_live: Callable[..., LiveWorld], mosquitto: Mosquitto, publisher: Publisher
+) -> None:
+    mosquitto.start()
+    world = make_live(kind="mqtt", mqtt__port=mosquitto.port, mqtt__topic="#", fields=json.dumps(FIELDS))
+    process = world.start()
+    until(lambda: world.said().count("source connected") == 1)
+    ways = itertools.cycle(range(4))
+
+    def send(sensor: str, time_us: int, value: float) -> None:
+        more = {"sensor": sensor, "time": time_us}  # read by the test alone
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=time_us)
+        metric = {"name": "x", "tags": {"device": sensor}, "fields": {"value": value}, "timestamp": time_us * 1000}
+        topic, message = (
+            (f"plant/a/{sensor}", {"data": {"celsius": value}, "ts": str(time_us)}),
+            ("telegraf/host", {"metrics": [metric]}),
+            (f"zigbee2mqtt/{sensor}", {"level": f"{value:g}".replace(".", ","), "last_seen": moment.isoformat()}),
+            ("hub/1/2", {sensor: value, "battery": "low"}),
+        )[next(ways)]
+        publisher.client.publish(topic, json.dumps(message | more), qos=1)
+
+    world.keep_sending(send)
+    until(further(world, 12))
+    world.stop_sending()
+    all_arrived(world, publisher)
+    process.terminate()
+    assert process.wait(30) == 0
+    world.check(at_least_once=True)
 
 
 def test_a_restarted_edge_finds_its_session_and_counts_what_came_meanwhile(

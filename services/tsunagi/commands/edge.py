@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from tsunagi.commands.options import Number, serve
@@ -26,3 +28,26 @@ def run(name: str, clock_offset: float) -> None:
     Example: tsunagi edge run --edge edge-1
     """
     serve(name, "tsunagi.edge.process", name, clock_offset)
+
+
+@edge.command("try")
+@click.option(
+    "--edge", "name", default="", help="The edge that reads the messages; without it all sensors are its own."
+)
+@click.option("--topic", default="", help="The MQTT or Kafka topic of the messages.")
+@click.option("--key", default="", help="The Kafka key of the messages.")
+@click.argument("messages", nargs=-1, metavar="[MESSAGE]")
+def try_(name: str, topic: str, key: str, messages: tuple[str, ...]) -> None:
+    """Show what an edge reads in messages of its live source.
+
+    No system need run. Messages are arguments, or lines of standard input. For each reading a line has its sensor, its
+    time and its value, or says why it cannot be used. The exit code is 1 if one cannot.
+
+    Example: tsunagi edge try --topic plant/hall-1/boiler '{"temperature": 81.5, "ts": 1714996800000}'
+    """
+    from tsunagi.local.messages import try_messages
+    from tsunagi.runtime.settings import load
+
+    given = (text.encode() for text in messages) if messages else (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
+    if not try_messages(load(), name, topic, key, given, click.echo):
+        raise SystemExit(1)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tsunagi.edge.inbox import Message
 from tsunagi.edge.source import UNKNOWN_SENSOR
+from tsunagi.edge.time_form import BadTimeError, TimeForm
 from tsunagi.edge.tuple_form import CellError, read_json
 from tsunagi.edge.window import NOT_A_NUMBER
 from tsunagi.query.form import Cells, TupleForm, first_number
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import SourceSettings
-from tsunagi.runtime.times import in_range
 
 NO_TIME = "no-time"
 """Reason of a dead letter: the message has no time, and a time of arrival must not stand for it."""
@@ -38,10 +37,6 @@ TOO_LONG = "too-long"
 """Reason of a dead letter: the message is longer than `[source] max_bytes`. All of these reasons are also labels of the
 metric `tsunagi_edge_unusable_readings_total`."""
 
-_UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
-"""Microseconds in each unit that `[source] time_unit` may name."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""Moment from which event times are counted."""
 _MISSING = object()
 """Stands for a key that a JSON object does not have: None would be JSON's null, which it may have."""
 
@@ -82,6 +77,9 @@ class Decoder:
         form: the columns of tuples (CREATE STREAM), whose key names the sensor in place of `[source] sensor_key`; None
             = messages are readings.
         streams: the columns of events, by stream, with lock-step. A JSON object with `[source] stream_key` is an event.
+
+    Attributes:
+        edge: this edge; "" if it has no sensors.
     """
 
     def __init__(
@@ -97,20 +95,38 @@ class Decoder:
         self._form = form
         self._streams = streams
         self._keyless = table.edges[0] if table.edges else ""
-        self._edge = own[0].edge if own else ""
+        self.edge = own[0].edge if own else ""
         self._sensor_key = source.sensor_key if form is None else form.key
         self._places = {sensor.name: place for place, sensor in enumerate(own)}
         self._edges = {sensor.name: sensor.edge for sensor in table.sensors}
         self._source = source
-        self._unit_us = _UNIT_US[source.time_unit]
+        self._times = TimeForm(source.time_unit)
         self._key_first = key_first
+
+    def readings(self, message: Message) -> Sequence[Reading | ReadingFault]:
+        """Return the one reading of a message, or why it cannot be used."""
+        return (self.decode(message),)
+
+    def is_event(self, body: object) -> bool:
+        """Return whether a JSON value is an event."""
+        return bool(self._streams) and isinstance(body, dict) and self._source.stream_key in body
+
+    def place(self, name: str) -> int | ReadingFault:
+        """Return the place of a sensor among those of this edge, or why it has none."""
+        place = self._places.get(name)
+        if place is not None:
+            return place
+        edge = self._edges.get(name)
+        if edge is None:
+            return ReadingFault(UNKNOWN_SENSOR, name, f"found sensor {name[:200]!r}, expected one of the sensors table")
+        return ReadingFault(FOREIGN_SENSOR, name, f"found a sensor of edge {edge!r}, expected one of this edge")
 
     def decode(self, message: Message) -> Reading | ReadingFault:
         """Return the reading, or why it cannot be used."""
         if message.fault is not None:
             return ReadingFault(message.fault[0], message.sensor or "", message.fault[1])
         body = _parse(message.payload)
-        if self._streams and isinstance(body, dict) and self._source.stream_key in body:
+        if isinstance(body, dict) and self.is_event(body):
             return self._event(body)
         if isinstance(body, dict):
             own = body.get(self._sensor_key, _MISSING)
@@ -129,7 +145,7 @@ class Decoder:
         else:
             given = body.get(self._source.value_key, _MISSING)
             time_us = self._time(body, name)
-        place = self._place(name)
+        place = self.place(name)
         if isinstance(place, ReadingFault):
             return place
         if isinstance(time_us, ReadingFault):
@@ -143,16 +159,6 @@ class Decoder:
             )
         return Reading(place, time_us, value, isinstance(body, float))
 
-    def _place(self, name: str) -> int | ReadingFault:
-        """Return the place of a sensor among those of this edge, or why it has none."""
-        place = self._places.get(name)
-        if place is not None:
-            return place
-        edge = self._edges.get(name)
-        if edge is None:
-            return ReadingFault(UNKNOWN_SENSOR, name, f"found sensor {name[:200]!r}, expected one of the sensors table")
-        return ReadingFault(FOREIGN_SENSOR, name, f"found a sensor of edge {edge!r}, expected one of this edge")
-
     def _event(self, body: dict[str, Any]) -> Reading | ReadingFault:
         stream = body[self._source.stream_key]
         form = self._streams.get(stream) if isinstance(stream, str) else None
@@ -165,8 +171,8 @@ class Decoder:
             name = body.get(form.key)
             if not isinstance(name, str):
                 return ReadingFault(NO_SENSOR, "", f"{form.key}: found {_short(name)}, expected a sensor's name")
-            place = self._place(name)
-        elif self._edge != self._keyless:
+            place = self.place(name)
+        elif self.edge != self._keyless:
             detail = f"{stream} has no KEY, so its events are those of the table's first edge, {self._keyless!r}"
             return ReadingFault(FOREIGN_STREAM, "", detail)
         if isinstance(place, ReadingFault):
@@ -215,18 +221,10 @@ class Decoder:
         found = body.get(self._source.time_key, _MISSING)
         if found is _MISSING or found is None:
             return ReadingFault(NO_TIME, name, f"no key {self._source.time_key!r}")
-        time_us = _text_us(found) if isinstance(found, str) else self._number_us(found)
-        if time_us is None or not in_range(time_us):
-            unit = self._source.time_unit
-            expected = f"ISO 8601 with a zone, or a number of {unit} since the epoch ([source] time_unit = {unit!r})"
-            return ReadingFault(BAD_TIME, name, f"{self._source.time_key}: found {_short(found)}, expected {expected}")
-        return time_us
-
-    def _number_us(self, found: object) -> int | None:
-        if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(_number(found)):
-            return None
-        scaled = found * self._unit_us  # whole numbers stay exact
-        return round(scaled) if math.isfinite(_number(scaled)) else None
+        try:
+            return self._times.read(found)
+        except BadTimeError as error:
+            return ReadingFault(BAD_TIME, name, f"{self._source.time_key}: {error}")
 
 
 def _parse(payload: bytes) -> dict[str, Any] | float | str:
@@ -257,14 +255,6 @@ def _number(found: object) -> float:
         return float(found)
     except OverflowError:  # an integer of hundreds of digits
         return math.inf
-
-
-def _text_us(text: str) -> int | None:
-    try:
-        moment = datetime.fromisoformat(text.strip())
-        return None if moment.tzinfo is None else (moment - _EPOCH) // timedelta(microseconds=1)
-    except (ValueError, OverflowError):
-        return None
 
 
 def _short(found: object) -> str:

@@ -31,6 +31,7 @@ class Message(NamedTuple):
         repeated: it may have been delivered before.
         again: an earlier incarnation of the edge has read it.
         fault: (reason, detail) where the message cannot be used as it arrived; None where it may be.
+        topic: the MQTT or Kafka topic; "" for other sources.
         digest: of a Kafka record, the result of `tsunagi.runtime.marks.digest_of`; 0 for other sources.
     """
 
@@ -45,6 +46,7 @@ class Message(NamedTuple):
     again: bool = False
     fault: tuple[str, str] | None = None
     digest: int = 0
+    topic: str = ""
 
 
 class Begun(NamedTuple):

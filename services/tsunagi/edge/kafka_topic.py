@@ -307,6 +307,7 @@ class KafkaFeed:
             offset=offset,
             again=offset < self._new_from.get(partition, 0),
             fault=fault,
+            topic=self.topic,
             digest=digest_of(
                 LogRecord(
                     self.topic,

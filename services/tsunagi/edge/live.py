@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tsunagi.edge.decode import FOREIGN_SENSOR, FOREIGN_STREAM, Decoder, Reading, ReadingFault
+from tsunagi.edge.fields import MISSING, FieldsDecoder
 from tsunagi.edge.inbox import Begun, Inbox, Message
 from tsunagi.edge.source import LiveProgress, Offsets, Origin, SourceRow, Unusable
 from tsunagi.edge.window import LATE, Places
@@ -108,7 +109,7 @@ class LiveSource:
         self,
         feed: LiveFeed,
         inbox: Inbox,
-        decoder: Decoder,
+        decoder: Decoder | FieldsDecoder,
         rules: LiveRules,
         steps: StepsSettings,
         own: tuple[Sensor, ...],
@@ -254,18 +255,29 @@ class LiveSource:
         if self._feed.has_positions and message.offset + 1 >= self._next.get(message.partition, 0):
             self._next[message.partition] = message.offset + 1
             self._digests[message.partition] = message.digest
-        found = self._decoder.decode(message)
+        for number, found in enumerate(self._decoder.readings(message)):
+            self._take(message, number, found, now_us, rows)
+
+    def _take(
+        self, message: Message, number: int, found: Reading | ReadingFault, now_us: int, rows: list[SourceRow]
+    ) -> None:
+        """Take a reading of a message.
+
+        Args:
+            number: its number in the message, from 0.
+        """
         if isinstance(found, ReadingFault):
             if not message.again:
-                letter = found.reason not in (FOREIGN_SENSOR, FOREIGN_STREAM) or self._rules.keep_foreign
-                self._unusable.append(self._reject(message, found, letter=letter))
+                foreign = found.reason in (FOREIGN_SENSOR, FOREIGN_STREAM) and not self._rules.keep_foreign
+                letter = not foreign and found.reason != MISSING
+                self._unusable.append(self._reject(message, number, found, letter=letter))
             return
         if self._behind is not None and message.partition in self._behind:
             self._behind[message.partition] = max(self._behind[message.partition], found.time_us)
         fault = self._untimely(found, message, now_us)
         if fault is not None:
             if fault.reason and not message.again:
-                self._unusable.append(self._reject(message, fault, letter=fault.reason != REPEATED))
+                self._unusable.append(self._reject(message, number, fault, letter=fault.reason != REPEATED))
             return
         if self._feed.may_repeat and not found.arrival:
             key = _identity(found)
@@ -281,7 +293,7 @@ class LiveSource:
                 found.time_us,
                 self._places[found.place],
                 np.array([found.value]),
-                self._origin(message),
+                self._origin(message, number),
                 message.again,
                 found.cells,
                 found.stream,
@@ -310,21 +322,21 @@ class LiveSource:
         first = self.send_after_us // self._slide_us + 1
         return min(first * self._slide_us - self._window_us, self.send_after_us)
 
-    def _reject(self, message: Message, fault: ReadingFault, *, letter: bool) -> Unusable:
+    def _reject(self, message: Message, number: int, fault: ReadingFault, *, letter: bool) -> Unusable:
         return Unusable(
             fault.reason,
             fault.sensor,
             message.offset,
             fault.detail,
             message.payload,
-            self._origin(message),
+            self._origin(message, number),
             letter=letter,
         )
 
-    def _origin(self, message: Message) -> Origin:
+    def _origin(self, message: Message, number: int) -> Origin:
         scheme = self._feed.scheme
         middle = message.partition if self._feed.has_positions else self._run
-        name = f"{scheme}/{middle}/{message.offset}"
+        name = f"{scheme}/{middle}/{message.offset}" + (f"/{number}" if number else "")
         return Origin(name, message.place, message.partition, message.offset, message.payload)
 
 

@@ -173,6 +173,7 @@ class MqttFeed:
             stored=message.retain,
             repeated=message.dup or message.retain,
             fault=fault,
+            topic=topic,
         )
         if message.qos == 0:
             inbox.offer(item)

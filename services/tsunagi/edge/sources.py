@@ -9,12 +9,13 @@ import structlog
 
 from tsunagi.edge.csv_open import CsvOpener
 from tsunagi.edge.decode import Decoder
+from tsunagi.edge.fields import with_fields
 from tsunagi.edge.inbox import Inbox
 from tsunagi.edge.kafka_topic import KafkaFeed
 from tsunagi.edge.lines import Listener, StandardInput
 from tsunagi.edge.live import LiveFeed, LiveRules, LiveSource
 from tsunagi.edge.mqtt import MqttFeed
-from tsunagi.edge.source import EdgePosition, LiveProgress, Opener
+from tsunagi.edge.source import EdgePosition, LiveProgress, Opener, SourceError
 from tsunagi.query.form import TupleForm
 from tsunagi.runtime.clock import Clock, SystemClock
 from tsunagi.runtime.sensors import Sensor, SensorTable
@@ -48,7 +49,10 @@ class LiveOpener:
         self._settings = settings
         self._own = own
         self._clock = clock or SystemClock()
-        self._decoder = Decoder(table, own, settings.source, key_first=key_first, form=form, streams=streams)
+        if settings.source.fields and form is not None:
+            raise SourceError("[source] fields: found a stream of tuples (CREATE STREAM), expected readings")
+        decoder = Decoder(table, own, settings.source, key_first=key_first, form=form, streams=streams)
+        self._decoder = with_fields(decoder, settings.source)
 
     def open(self, now_us: int, position: EdgePosition | None, incarnation: int) -> LiveSource:
         settings = self._settings

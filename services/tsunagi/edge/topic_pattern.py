@@ -12,6 +12,48 @@ _WHERE = "[source.mqtt] topic"
 """The setting that errors name."""
 
 
+class TopicLevels:
+    """A pattern of topics whose levels may have names of any kind: "plant/{area}/+/{device}/#".
+
+    Args:
+        pattern: a level is a text, a name in braces, or + for any one; # at the end stands for any number of levels.
+        edge: the name that replaces `{edge}`.
+        where: the setting that errors name.
+
+    Raises:
+        SourceError: the pattern is malformed.
+    """
+
+    def __init__(self, pattern: str, edge: str, where: str) -> None:
+        self._levels = pattern.replace(EDGE, edge).split("/")
+        self._names: dict[int, str] = {}
+        for place, level in enumerate(self._levels):
+            if level.startswith("{") and level.endswith("}") and level[1:-1].isidentifier():
+                self._names[place] = level[1:-1]
+            elif "{" in level or "}" in level or (("+" in level or "#" in level) and len(level) > 1):
+                raise SourceError(f"{where}: found the level {level!r}, expected a text, a {{name}}, + or #")
+            elif level == "#" and place < len(self._levels) - 1:
+                raise SourceError(f"{where}: found {pattern!r}, expected # at its end only")
+
+    def match(self, topic: str) -> dict[str, str] | None:
+        """Return the levels of a topic that have names; None = the topic is another one."""
+        found = topic.split("/")
+        if self._levels[-1] == "#":
+            if len(found) < len(self._levels) - 1:
+                return None
+        elif len(found) != len(self._levels):
+            return None
+        names = {}
+        for place, (level, given) in enumerate(zip(self._levels, found, strict=False)):
+            if place in self._names:
+                names[self._names[place]] = given
+            elif level == "#":
+                break
+            elif level not in ("+", given):
+                return None
+        return names
+
+
 class TopicPattern:
     """A topic pattern that has been checked.
 

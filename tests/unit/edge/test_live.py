@@ -74,6 +74,21 @@ def test_each_fault_comes_with_its_payload_and_origin():
     assert (foreign.reason, foreign.sensor, foreign.letter) == ("foreign-sensor", "s1", True)
 
 
+def test_each_reading_of_a_message_is_a_row_and_each_fault_a_letter_of_its_own():
+    rig = Rig(fields=[{"values": ["s0", "s1", "s2", "s9"], "missing": [-1], "time_unit": "us"}])
+    rig.feed.raw(b'{"time": %d, "s0": 1.5, "s1": 2, "s2": 3.5, "s9": 4}' % START_US, START_US)
+    rig.feed.raw(b'{"time": %d, "s0": -1, "s2": 5}' % (START_US + 9), START_US)
+    rows = rig.turn()
+    assert [(row.places.tolist(), row.values.tolist()) for row in rows] == [([0], [1.5]), ([1], [3.5]), ([1], [5.0])]
+    assert [row.origin.name for row in rows if row.origin] == ["mqtt/77/0", "mqtt/77/0/2", "mqtt/77/1/1"]
+    found = [(item.reason, item.letter, item.origin.name if item.origin else "") for item in rig.source.unusable()]
+    assert found == [
+        ("foreign-sensor", True, "mqtt/77/0/1"),
+        ("unknown-sensor", True, "mqtt/77/0/3"),
+        ("missing", False, "mqtt/77/1"),
+    ]
+
+
 def test_foreign_readings_are_only_counted_if_so_set():
     rig = Rig(foreign="count")
     rig.feed.say("s1", START_US)

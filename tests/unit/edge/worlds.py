@@ -14,6 +14,7 @@ import pytest
 import structlog
 
 from tsunagi.edge.decode import Decoder
+from tsunagi.edge.fields import with_fields
 from tsunagi.edge.inbox import Inbox, Message
 from tsunagi.edge.live import LiveRules, LiveSource
 from tsunagi.edge.service import EdgeService
@@ -88,7 +89,7 @@ class Rig:
         self.source = LiveSource(
             self.feed,
             Inbox(settings.queue),
-            Decoder(TABLE, TABLE.of_edge("a"), settings, key_first=True),
+            with_fields(Decoder(TABLE, TABLE.of_edge("a"), settings, key_first=True), settings),
             LiveRules.of(settings),
             STEPS,
             TABLE.of_edge("a"),

@@ -44,6 +44,9 @@ Positive = Annotated[float, Field(ge=1e-6, le=1e12)]
 Limit = Annotated[float, Field(ge=1e-3, le=math.inf)]
 """A limit. Infinity means that there is no limit."""
 
+Number = Annotated[float, Field(ge=-1e300, le=1e300)]
+"""Any number that a device may send, or that its numbers are scaled by."""
+
 NotNegative = Annotated[float, Field(ge=0, le=1e12)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Few = Annotated[int, Field(ge=1, le=10_000)]

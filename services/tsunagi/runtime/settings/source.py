@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from tsunagi.runtime.settings.fields import FieldSettings
 from tsunagi.runtime.settings.section import Count, Few, File, Port, Positive, Seconds, SecondsOrNone, Section
 from tsunagi.runtime.times import LATEST_US
 
@@ -84,6 +85,10 @@ class SourceSettings(Section):
     sensor_key: str = Field("sensor", description="live: key of the sensor's name in JSON")
     time_key: str = Field("time", description="live: key of the reading's time in JSON")
     value_key: str = Field("value", description="live: key of the value in JSON")
+    fields: tuple[FieldSettings, ...] = Field(
+        (),
+        description="live: tables that say where in messages readings stand, in place of the keys above",
+    )
     stream_key: str = Field("stream", description="live: key of the stream's name in JSON, of events (CREATE STREAM)")
     time_unit: Literal["s", "ms", "us"] = Field(
         "s", description="live: unit of times given as numbers since the epoch (a text is ISO 8601 with a zone)"

@@ -1,0 +1,275 @@
+"""Finds the readings in the messages of devices: several values each, in any place ([[source.fields]])."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from string import Formatter
+from typing import Any, NamedTuple
+
+import jmespath
+from jmespath.exceptions import JMESPathError
+
+from tsunagi.edge.decode import BAD_TIME, NO_SENSOR, NO_TIME, UNREADABLE, Decoder, Reading, ReadingFault
+from tsunagi.edge.inbox import Message
+from tsunagi.edge.time_form import BadTimeError, TimeForm
+from tsunagi.edge.topic_pattern import TopicLevels
+from tsunagi.edge.window import NOT_A_NUMBER
+from tsunagi.runtime.settings import SourceSettings
+from tsunagi.runtime.settings.fields import EVERY, FieldSettings
+
+NO_FIELD = "no-field"
+"""Reason of a dead letter: no entry of `[source] fields` finds a value in the message."""
+MISSING = "missing"
+"""Reason of a count: the device says that there is no value (`missing` of `[source] fields`)."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DEEPEST = 32
+"""Objects within objects in which numbers are looked for at most."""
+
+
+class _Place(NamedTuple):
+    """Where in a message a value is looked for.
+
+    Attributes:
+        record: the message, or the part of it that an entry's `each` has found.
+        message: the whole message, where times and names may stand that all its parts share.
+        names: the levels of the topic that have names, the key, and the edge.
+    """
+
+    record: Any
+    message: Any
+    names: Mapping[str, str]
+
+    def find(self, path: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - a JSON value
+        found = path(self.record)
+        return path(self.message) if found is None and self.message is not self.record else found
+
+
+class FieldsDecoder:
+    """Decodes the messages of one source by `[source] fields`.
+
+    Args:
+        decoder: knows the sensors, and decodes events.
+    """
+
+    def __init__(self, decoder: Decoder, source: SourceSettings) -> None:
+        self._decoder = decoder
+        self._entries = [_Entry(item, decoder.edge) for item in source.fields]
+
+    def readings(self, message: Message) -> Sequence[Reading | ReadingFault]:
+        """Return the readings of a message, and why others cannot be used."""
+        if message.fault is not None:
+            return [ReadingFault(message.fault[0], "", message.fault[1])]
+        try:
+            body = _parse(message.payload)
+        except ValueError as error:
+            return [ReadingFault(UNREADABLE, message.sensor or "", str(error))]
+        if self._decoder.is_event(body):
+            return [self._decoder.decode(message)]
+        found: list[Reading | ReadingFault] = []
+        tried = 0
+        for entry in self._entries:
+            names = entry.levels(message.topic)
+            if names is not None:
+                tried += 1
+                names = {"key": message.sensor or "", "edge": self._decoder.edge, **names}
+                found += entry.readings(body, names, message, self._decoder.place)
+        if found:
+            return found
+        detail = "no entry of [source] fields finds a value in it"
+        if not tried:
+            detail = f"no entry of [source] fields is for the topic {message.topic[:200]!r}"
+        return [ReadingFault(NO_FIELD, message.sensor or "", detail)]
+
+
+def with_fields(decoder: Decoder, source: SourceSettings) -> Decoder | FieldsDecoder:
+    """Return a decoder that finds readings as `[source] fields` says, if it says anything."""
+    return FieldsDecoder(decoder, source) if source.fields else decoder
+
+
+class _Entry:
+    """One table of `[source] fields`."""
+
+    def __init__(self, item: FieldSettings, edge: str) -> None:
+        self._item = item
+        self._levels = TopicLevels(item.topic, edge, "[source] fields: topic") if item.topic else None
+        self._each = _path(item.each) if item.each else None
+        named = item.values if isinstance(item.values, dict) else {path: path for path in item.values}
+        self._every = EVERY in named.values()
+        self._values = {name: _path(path) for name, path in named.items() if path != EVERY}
+        self._sensor = [(text, name) for text, name, _, _ in Formatter().parse(item.sensor)]
+        self._names = {name: _path(name) for _, name in self._sensor if name}
+        self._time = _path(item.time) if item.time else None
+        self._times = TimeForm(item.time_unit, item.time_format, item.time_zone, number_texts=True)
+        self._missing = set(item.missing)
+
+    def levels(self, topic: str) -> dict[str, str] | None:
+        """Return the levels of a topic that have names; None = the entry is not for the topic."""
+        return {} if self._levels is None else self._levels.match(topic)
+
+    def readings(
+        self,
+        body: object,
+        names: Mapping[str, str],
+        message: Message,
+        place_of: Callable[[str], int | ReadingFault],
+    ) -> Iterator[Reading | ReadingFault]:
+        """Yield the readings that the entry finds.
+
+        Args:
+            names: the levels of the topic that have names, the key, and the edge.
+            place_of: returns the place of a sensor, or why it has none.
+        """
+        parts = [body] if self._each is None else self._each(body)
+        if isinstance(parts, dict):
+            parts = list(parts.values())
+        for record in parts if isinstance(parts, list) else ():
+            where = _Place(record, body, names)
+            time_us: int | ReadingFault | None = None
+            for field, given in self._found(record):
+                sensor = self._name(field, where)
+                if isinstance(sensor, ReadingFault):
+                    yield sensor
+                    continue
+                place = place_of(sensor)
+                if isinstance(place, ReadingFault):
+                    yield place
+                    continue
+                if self._is_missing(given):
+                    yield ReadingFault(MISSING, sensor, f"{field}: found {_short(given)}")
+                    continue
+                time_us = self._time_us(where, message) if time_us is None else time_us
+                if isinstance(time_us, ReadingFault):
+                    yield time_us._replace(sensor=sensor)
+                    continue
+                value = self._value(given)
+                if math.isfinite(value):
+                    yield Reading(place, time_us, value, self._time is None)
+                    continue
+                expected = "a finite number" + f", or one of {', '.join(self._item.words)}" * bool(self._item.words)
+                yield ReadingFault(NOT_A_NUMBER, sensor, f"{field}: found {_short(given)}, expected {expected}")
+
+    def _found(self, record: object) -> Iterator[tuple[str, Any]]:
+        """Yield (name or path of a value, the value) for the values that are there."""
+        for name, path in self._values.items():
+            found = path(record)
+            if isinstance(found, list):
+                yield from ((f"{name}[{number}]", item) for number, item in enumerate(found))
+            elif found is not None:
+                yield name, found
+        if self._every:
+            for name, given in _leaves(record, "", 0):
+                if (
+                    name != self._item.time
+                    and name not in self._values
+                    and (not isinstance(given, str) or given in self._item.words)
+                ):
+                    yield name or "@", given
+
+    def _name(self, field: str, place: _Place) -> str | ReadingFault:
+        parts = []
+        for text, name in self._sensor:
+            parts.append(text)
+            if name is None:
+                continue
+            given = field if name == "field" else place.names.get(name) or place.find(self._names[name])
+            if isinstance(given, bool) or not isinstance(given, str | int) or given == "":
+                detail = f"{{{name}}} of sensor = {self._item.sensor!r}: found {_short(given)}, expected a name"
+                return ReadingFault(NO_SENSOR, "", detail)
+            parts.append(str(given))
+        return "".join(parts)
+
+    def _is_missing(self, given: object) -> bool:
+        return not isinstance(given, bool) and isinstance(given, str | int | float) and given in self._missing
+
+    def _value(self, given: object) -> float:
+        """Return a value as a number; NaN = it is none."""
+        words = self._item.words
+        if isinstance(given, bool):
+            return words.get(str(given).lower(), float(given))
+        if isinstance(given, str):
+            if given in words:
+                return words[given]
+            text = given.strip()
+            if self._item.decimal == ",":
+                text = text.replace(".", "_").replace(",", ".")  # "1.234,5" is not understood: it may be two things
+            if "_" in text:
+                return math.nan
+            try:
+                number = float(text)
+            except ValueError:
+                return math.nan
+        elif isinstance(given, int | float):
+            try:
+                number = float(given)
+            except OverflowError:  # an integer of hundreds of digits
+                return math.inf
+        else:
+            return math.nan
+        return number * self._item.scale + self._item.offset
+
+    def _time_us(self, place: _Place, message: Message) -> int | ReadingFault:
+        if self._time is None:
+            if message.stored:
+                return ReadingFault(NO_TIME, "", "it was retained by the broker: nobody knows since when")
+            return message.arrived_us
+        found = place.find(self._time)
+        if found is None:
+            return ReadingFault(NO_TIME, "", f"nothing at {self._item.time!r} ([source] fields: time)")
+        try:
+            return self._times.read(found)
+        except BadTimeError as error:
+            return ReadingFault(BAD_TIME, "", f"{self._item.time}: {error}")
+
+
+def _parse(payload: bytes) -> object:
+    """Return a JSON value; a text that is no JSON stands for itself.
+
+    Raises:
+        ValueError: it is not UTF-8, or is an object or a list with an error in it.
+    """
+    try:
+        text = payload.decode("utf-8-sig").strip()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"found byte 0x{payload[error.start]:02x} at {error.start + 1}, expected UTF-8") from None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if text[:1] not in ("{", "[", ""):
+            return text
+        found = f"found {text[:80]!r}, which is not JSON ({type(error).__name__}: {str(error)[:100]})"
+        raise ValueError(found if text else "found nothing, expected JSON or a number") from None
+
+
+def _path(path: str) -> Callable[[Any], Any]:
+    """Return a function that finds what stands at a path; None = nothing does."""
+    if _NAME.fullmatch(path):  # as most are
+        return lambda tree: tree.get(path) if isinstance(tree, dict) else None
+    compiled = jmespath.compile(path)
+
+    def find(tree: Any) -> Any:  # noqa: ANN401 - a JSON value
+        try:
+            return compiled.search(tree)
+        except JMESPathError:  # a function of numbers was given a text
+            return None
+
+    return find
+
+
+def _leaves(tree: object, path: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """Yield (path, value) of each number, boolean and text."""
+    if isinstance(tree, dict) and depth < _DEEPEST:
+        for key, item in tree.items():
+            yield from _leaves(item, f"{path}.{key}" if path else str(key), depth + 1)
+    elif isinstance(tree, list) and depth < _DEEPEST:
+        for number, item in enumerate(tree):
+            yield from _leaves(item, f"{path}[{number}]", depth + 1)
+    elif isinstance(tree, bool | int | float | str):
+        yield path, tree
+
+
+def _short(found: object) -> str:
+    return repr(found)[:80]
