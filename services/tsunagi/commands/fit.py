@@ -23,7 +23,9 @@ _SAMPLE = "Steps at the end on which Spark searches the structure [default: 256 
 
 
 @click.command()
-@click.argument("history", type=click.Path(exists=True, path_type=Path))
+@click.argument("history", type=click.Path(exists=True, path_type=Path), required=False)
+@click.option("--from-log", is_flag=True, help="Fit to what the edges of the running system have sent.")
+@click.option("--last", metavar="LENGTH", help="With --from-log: how long back, such as 90m or 24h [default: all].")
 @click.option("--sensors", type=FILE, help="Sensors table [default: the configured one].")
 @click.option(
     "--rows", default=1.0, type=Number(0, 1, min_open=True), help="Share of the rows, from the first, to fit to."
@@ -33,9 +35,17 @@ _SAMPLE = "Steps at the end on which Spark searches the structure [default: 256 
 @click.option("--sample", type=click.IntRange(12, 10**9), metavar="STEPS", help=_SAMPLE)
 @click.option("--out", type=OutputFile(), required=True, help="File to which the model is written.")
 def fit(
-    history: Path, sensors: Path | None, rows: float, period: str, spark: bool | None, sample: int | None, out: Path
+    history: Path | None,
+    from_log: bool,
+    last: str | None,
+    sensors: Path | None,
+    rows: float,
+    period: str,
+    spark: bool | None,
+    sample: int | None,
+    out: Path,
 ) -> None:
-    """Fit a recovery model to a history of readings.
+    """Fit a recovery model to a history of readings, or to what a running system has in its log.
 
     HISTORY is a CSV or Parquet file, or a directory of such files. It has a column for each sensor, where an empty cell
     or null means no reading, and may have a column `time` (ISO 8601 or timestamps with a zone, or epoch seconds). If
@@ -43,22 +53,44 @@ def fit(
     count as missing steps. Spark ([spark] master) sums the history in one pass; its workers must see the same files
     and [spark] checkpoint. More: docs/howto/recovery.md
 
+    With --from-log it takes no HISTORY, but what the edges have sent. What was estimated does not count.
+
     \b
+    tsunagi fit --from-log --last 24h --out out/models/first.bin
     tsunagi fit data/guangzhou.csv --rows 0.4 --out out/model.bin
     tsunagi fit /history --period 24h --out out/model.bin
     docker-compose run --rm --no-deps spark \\
       fit data/history --spark --out /models/model.bin
     """
-    from tsunagi.recovery.fit import summary
+    from tsunagi.local.logged import read_logged
+    from tsunagi.recovery.fit import fit_steps, summary
     from tsunagi.runtime.sensors import read_sensors
     from tsunagi.runtime.settings import load
+    from tsunagi.runtime.times import read_length_us
 
     def tell(line: str) -> None:
         click.echo(line, err=True)
 
+    if (history is None) != from_log:
+        raise click.UsageError("Expected either a HISTORY or --from-log.")
+    if last is not None and not from_log:
+        raise click.UsageError("--last goes with --from-log; of a HISTORY take --rows.")
+    length_us = None if last is None else read_length_us(last)
+    if last is not None and length_us is None:
+        raise click.BadParameter(
+            f"found {last!r}, expected a length of time such as 90s, 30m, 24h or 7d", param_hint="--last"
+        )
     settings = load()
     table = read_sensors(sensors or settings.sensors)
-    model, report = fit_anywhere(settings, history, table, rows, period, spark=spark, sample=sample, tell=tell)
+    if history is None:
+        if rows != 1.0 or spark or sample is not None:
+            raise click.UsageError(
+                "--from-log fits in memory, to all that --last names: expected no --rows, --spark, --sample."
+            )
+        found = read_logged(settings, table, length_us, tell)
+        model, report = fit_steps(found, table, settings.steps, period, tell=tell)
+    else:
+        model, report = fit_anywhere(settings, history, table, rows, period, spark=spark, sample=sample, tell=tell)
     out.parent.mkdir(parents=True, exist_ok=True)
     click.echo(f"{out}: {len(model)} sensors, sha256 {model.save(out)}")
     for line in summary(model, report, settings.steps):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,17 +36,13 @@ from tsunagi.runtime.messages import VERSION, Plan, QueryChange, SparkBeat
 from tsunagi.runtime.plan import Words
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings
-from tsunagi.runtime.times import read_time_us
+from tsunagi.runtime.times import read_length_us, read_time_us
 from tsunagi.scaler.placing import place_sensors
 from tsunagi.system.plan import write_plan
 from tsunagi.system.topics import read_partition, tool_log
 
 _LINE = "command line"
 """The source of statements that are given as a text."""
-_LENGTH = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
-"""Matches a length of time."""
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-"""The units of a length of time, in seconds."""
 _LISTEN_S = 3.0
 """Longest wait for a heartbeat of the Spark job, in seconds."""
 Tell = Callable[[str], None]
@@ -210,9 +205,9 @@ def _begin_us(settings: Settings, begin: str) -> int:
     Raises:
         QueryAskError: it names none, or one that has not come.
     """
-    length = _LENGTH.fullmatch(begin)
-    if length is not None:
-        return max(1, _newest_us(settings) - round(float(length[1]) * _UNITS_S[length[2]] * 1e6))
+    length_us = read_length_us(begin)
+    if length_us is not None:
+        return max(1, _newest_us(settings) - length_us)
     try:
         from_us = read_time_us(begin)
     except ValueError as error:

@@ -83,6 +83,7 @@ def read_status(settings: Settings) -> dict[str, Any]:
         "results": {str(p): end for (topic, p), end in sorted(ends.items()) if topic == RESULTS},
         "late": aside[LATE],
         "dead_letters": aside[DEAD_LETTERS],
+        "unmodelled": not settings.recovery.model and any(item.use == "recover" for item in settings.query.chain),
     }
 
 
@@ -184,6 +185,11 @@ def print_status(status: Mapping[str, Any], console: Console) -> None:
         console.print(f"no heartbeat yet: {said}", markup=False)
     blocks = ", ".join(f"partition {p}: {end}" for p, end in status["results"].items())
     console.print(f"results: {blocks} records; late: {status['late']}; dead letters: {status['dead_letters']}")
+    if status["unmodelled"]:
+        said = (
+            "no model ([recovery] model): lost values stay missing. `tsunagi fit --from-log` makes one of what has come"
+        )
+        console.print(f"recovery: {said}", markup=False)
 
 
 def _slot_row(item: Mapping[str, Any]) -> dict[str, Text]:

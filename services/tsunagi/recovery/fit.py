@@ -19,6 +19,7 @@ from tsunagi.recovery.estimation import REPORTED_DELTA, FitReport, estimate
 from tsunagi.recovery.history import HistoryFiles, list_history, read_history
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.progress import FitStage, ProgressReporter, Tell, silent
+from tsunagi.recovery.step_history import StepHistory
 from tsunagi.recovery.windows import Cut, history_steps, windows
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.sensors import Sensor, SensorTable
@@ -29,6 +30,7 @@ __all__ = [
     "HistoryColumns",
     "described",
     "fit_history",
+    "fit_steps",
     "period_of",
     "read_history",
     "summary",
@@ -76,12 +78,20 @@ class HistoryColumns:
         Raises:
             ModelError: the table lacks one of them.
         """
+        return cls.named(files.names, f"{files.pieces[0].path}, line 1", table, steps)
+
+    @classmethod
+    def named(cls, names: Sequence[str], where: str, table: SensorTable, steps: StepsSettings) -> HistoryColumns:
+        """Look up sensors by name; errors begin with `where`.
+
+        Raises:
+            ModelError: the table lacks one of them.
+        """
         sensors = {sensor.name: sensor for sensor in table.sensors}
-        unknown = [name for name in files.names if name not in sensors]
+        unknown = [name for name in names if name not in sensors]
         if unknown:
-            where = f"{files.pieces[0].path}, line 1"
             raise ModelError(f"{where}: sensor {unknown[0]!r} is not in the sensors table ({len(unknown)} such)")
-        of = tuple(sensors[name] for name in files.names)
+        of = tuple(sensors[name] for name in names)
         low = np.nan_to_num(np.array([sensor.minimum for sensor in of]), nan=-WIDEST)
         high = np.nan_to_num(np.array([sensor.maximum for sensor in of]), nan=WIDEST)
         return cls(of, low, high, np.array([sensor.max_age_s for sensor in of]) / steps.interval_s)
@@ -124,6 +134,38 @@ def fit_history(
     """
     with ProgressReporter(tell) as progress:
         return _fitted(path, table, steps, rows, period, progress)
+
+
+def fit_steps(
+    history: StepHistory, table: SensorTable, steps: StepsSettings, period: str = "none", *, tell: Tell = silent
+) -> tuple[Model, FitReport]:
+    """Fit a model to values of steps, as `fit_history` does to readings.
+
+    Raises:
+        ModelError: the history cannot be used.
+    """
+    cut = Cut(round(steps.interval_s * 1e6), steps.window_us, steps.slide_us, 0, numbered=True)
+    columns = HistoryColumns.named(history.names, history.source, table, steps)
+    values, outside = columns.plausible(history.values)
+    last = history.first + len(values) - 1
+    with ProgressReporter(tell) as progress:
+        try:
+            model, report = estimate(
+                values,
+                history.names,
+                edges=columns.edges,
+                period=period_of(period, steps, cut),
+                first_step=history.first,
+                progress=progress,
+            )
+        except ModelError as error:
+            raise ModelError(f"{history.source}, steps {history.first} to {last}: {error}") from None
+    about = described(model, columns.sensors, steps, cut) | {
+        "rows": [0, len(values)],
+        "period": [_moment(history.first * steps.slide_us), _moment(last * steps.slide_us)],
+        "outside_range": outside,
+    }
+    return model.with_words(about=about), report
 
 
 def _fitted(

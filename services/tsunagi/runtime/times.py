@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -14,12 +15,24 @@ _EARLIEST_US = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microsec
 """The earliest time, in microseconds since 1970: the beginning of the year 1, which is the first of `datetime`."""
 
 
+_LENGTH = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+"""Matches a length of time."""
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+"""The units of a length of time, in seconds."""
+
+
 class NoZoneError(ValueError):
     """A date and time have no zone, so they name no moment."""
 
 
 class TimeRangeError(ValueError):
     """A number is too large or too small for seconds since 1970; the message says which unit it may have."""
+
+
+def read_length_us(text: str) -> int | None:
+    """Return the microseconds of a length of time such as 90s, 30m, 24h or 7d; None if the text is none."""
+    found = _LENGTH.fullmatch(text.strip())
+    return None if found is None else round(float(found[1]) * _UNITS_S[found[2]] * 1e6)
 
 
 def hint(seconds: float) -> str:

@@ -45,6 +45,7 @@ def node(name: str, **fields: object) -> dict[str, Any]:
 
 def whole(**fields: object) -> dict[str, Any]:
     plain = {"slots": [], "spark": {}, "nodes": [], "processes": [], "results": {"0": 5}, "late": 0, "dead_letters": 1}
+    plain["unmodelled"] = False
     return plain | fields
 
 
@@ -156,3 +157,8 @@ def test_what_looks_like_markup_is_shown_as_it_is() -> None:
     text = shown(whole(slots=[slot(0, declared="[slots] count: found [red]3", owner="[bold]x")]), 80)
     assert "[slots] count: found [red]3" in text
     assert "[bold]x" in text
+
+
+def test_a_system_without_a_model_says_how_to_get_one() -> None:
+    assert "tsunagi fit --from-log" in " ".join(shown(whole(unmodelled=True), 60).split())
+    assert "no model" not in shown(whole(), 60)

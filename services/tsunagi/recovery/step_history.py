@@ -1,0 +1,83 @@
+"""A history that is in steps already: what edges have sent, as the log holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tsunagi.recovery.errors import ModelError
+from tsunagi.runtime.columns import Floats, Sensors
+
+
+@dataclass(frozen=True, slots=True)
+class StepHistory:
+    """Values of sensors at steps that have the numbers of the running system.
+
+    Attributes:
+        source: where it comes from, for messages.
+        names: names of the sensors.
+        first: number of the first step.
+        values: float64[steps, n]; NaN means no reading.
+    """
+
+    source: str
+    names: tuple[str, ...]
+    first: int
+    values: Floats
+
+
+class StepCollector:
+    """Collects the values of steps, in any order. Of two values of a sensor at a step the later one counts.
+
+    Args:
+        source: where they come from, for messages.
+        names: the sensors, by number.
+        most_bytes: how large the history may be as float64: older steps are left out.
+
+    Attributes:
+        left_out: how many steps were left out, since there was no room.
+    """
+
+    def __init__(self, source: str, names: Sequence[str], most_bytes: int) -> None:
+        self._source, self._names = source, tuple(names)
+        self._most_steps = max(1, most_bytes // (8 * max(1, len(names))))
+        self._rows: dict[int, Floats] = {}
+        self._newest: int | None = None
+        self.left_out = 0
+
+    def add(self, step: int, sensor: Sensors, value: Floats) -> None:
+        """Take values of a step; those of sensors that are not known are passed over."""
+        known = sensor < len(self._names)
+        if not known.any() or (self._newest is not None and step <= self._newest - self._most_steps):
+            return
+        row = self._rows.get(step)
+        if row is None:
+            row = self._rows[step] = np.full(len(self._names), np.nan)
+        row[sensor[known]] = value[known]
+        self._newest = step if self._newest is None else max(self._newest, step)
+        if len(self._rows) > 2 * self._most_steps:
+            self._forget()
+
+    def _forget(self) -> None:
+        oldest = (self._newest or 0) - self._most_steps
+        gone = [step for step in self._rows if step <= oldest]
+        self.left_out += len(gone)
+        for step in gone:
+            del self._rows[step]
+
+    def history(self) -> StepHistory:
+        """Return what was collected.
+
+        Raises:
+            ModelError: nothing was.
+        """
+        self._forget()
+        if not self._rows:
+            raise ModelError(f"{self._source}: found no readings")
+        first = min(self._rows)
+        values = np.full((max(self._rows) - first + 1, len(self._names)), np.nan)
+        for step, row in self._rows.items():
+            values[step - first] = row
+        return StepHistory(self._source, self._names, first, values)
