@@ -14,6 +14,7 @@ from tsunagi.commands.demo import demo
 from tsunagi.commands.edge import edge
 from tsunagi.commands.fit import fit
 from tsunagi.commands.gateway import gateway, secondary
+from tsunagi.commands.init import init
 from tsunagi.commands.query import query
 from tsunagi.commands.recovery import recovery
 from tsunagi.commands.replay import replay
@@ -26,7 +27,7 @@ from tsunagi.runtime.threads import fix_arithmetic
 
 _SERVICES = (edge, gateway, secondary, scaler, spark)
 """The commands that run one service each, until it is stopped."""
-_SYSTEM = (setup, up, status, results, wait, down, topics, query, standby, recovery, fit, replay, demo, chaos)
+_SYSTEM = (setup, init, up, status, results, wait, down, topics, query, standby, recovery, fit, replay, demo, chaos)
 """The commands for the system as a whole, and the tools."""
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
 """Settings of click for all commands. Help texts are at most 110 columns wide and show the defaults of options."""
@@ -40,6 +41,7 @@ def cli(config: str | None) -> None:
 
     \b
     Try it:            tsunagi demo
+    Your own fleet:    tsunagi init FOLDER --mqtt HOST --topic 'plant/#'
     Run it here:       tsunagi up; tsunagi status; tsunagi down
     Run one service:   tsunagi gateway run --node gw-1
     """

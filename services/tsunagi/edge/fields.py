@@ -57,14 +57,14 @@ class FieldsDecoder:
 
     def __init__(self, decoder: Decoder, source: SourceSettings) -> None:
         self._decoder = decoder
-        self._entries = [_Entry(item, decoder.edge) for item in source.fields]
+        self._entries = [Entry(item, decoder.edge) for item in source.fields]
 
     def readings(self, message: Message) -> Sequence[Reading | ReadingFault]:
         """Return the readings of a message, and why others cannot be used."""
         if message.fault is not None:
             return [ReadingFault(message.fault[0], "", message.fault[1])]
         try:
-            body = _parse(message.payload)
+            body = parse(message.payload)
         except ValueError as error:
             return [ReadingFault(UNREADABLE, message.sensor or "", str(error))]
         if self._decoder.is_event(body):
@@ -90,7 +90,7 @@ def with_fields(decoder: Decoder, source: SourceSettings) -> Decoder | FieldsDec
     return FieldsDecoder(decoder, source) if source.fields else decoder
 
 
-class _Entry:
+class Entry:
     """One table of `[source] fields`."""
 
     def __init__(self, item: FieldSettings, edge: str) -> None:
@@ -225,7 +225,7 @@ class _Entry:
             return ReadingFault(BAD_TIME, "", f"{self._item.time}: {error}")
 
 
-def _parse(payload: bytes) -> object:
+def parse(payload: bytes) -> object:
     """Return a JSON value; a text that is no JSON stands for itself.
 
     Raises:

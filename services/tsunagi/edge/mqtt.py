@@ -38,11 +38,16 @@ _FIRST_PAUSE_S = 0.2
 class MqttFeed:
     """A `tsunagi.edge.live.LiveFeed` that reads from an MQTT broker.
 
+    Args:
+        keeps_session: whether the broker keeps for later what is published while nobody listens.
+
     Raises:
         SourceError: the topic pattern is malformed, or a file that the settings name cannot be used.
     """
 
-    def __init__(self, source: SourceSettings, edge: str, logger: structlog.stdlib.BoundLogger) -> None:
+    def __init__(
+        self, source: SourceSettings, edge: str, logger: structlog.stdlib.BoundLogger, *, keeps_session: bool = True
+    ) -> None:
         settings = source.mqtt
         self.scheme = "mqtt"
         self.has_positions = False
@@ -59,7 +64,7 @@ class MqttFeed:
         self._client = paho.Client(
             CallbackAPIVersion.VERSION2,
             client_id=settings.client_id or f"tsunagi-{edge}",
-            clean_session=False,
+            clean_session=not keeps_session,
             protocol=paho.MQTTv311,
         )
         self._client.connect_timeout = _CONNECT_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -23,6 +24,10 @@ _HEAD = """\
 # Made by `make docs` from services/tsunagi/runtime/settings/.
 """
 """The comment at the beginning of the file."""
+
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+"""Matches keys that need no quotes."""
 
 
 def document() -> str:
@@ -60,6 +65,10 @@ def is_section(annotation: object) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
+def _key(key: object) -> str:
+    return str(key) if _BARE.fullmatch(str(key)) else json.dumps(str(key))
+
+
 def toml_text(value: object) -> str:
     """Return a default as it is written in TOML."""
     if isinstance(value, bool):
@@ -73,7 +82,7 @@ def toml_text(value: object) -> str:
     if isinstance(value, BaseModel):
         return toml_text(value.model_dump())
     if isinstance(value, dict):
-        pairs = ", ".join(f"{key} = {toml_text(item)}" for key, item in value.items())
+        pairs = ", ".join(f"{_key(key)} = {toml_text(item)}" for key, item in value.items())
         return f"{{ {pairs} }}" if pairs else "{}"
     return repr(value)
 

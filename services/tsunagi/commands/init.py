@@ -1,0 +1,83 @@
+"""`tsunagi init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tsunagi.commands.options import FILE, seconds
+
+
+@click.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--file", "file", type=FILE, help="A CSV or Parquet file with a column for each sensor.")
+@click.option("--mqtt", metavar="HOST[:PORT]", help="An MQTT broker; with --topic.")
+@click.option("--kafka", metavar="SERVERS", help="Bootstrap servers of a Kafka cluster; with --topic.")
+@click.option("--topic", help="Topics to read: plant/+/+ or # of MQTT, the name of a Kafka topic.")
+@click.option("--username", default="", help="User of the MQTT broker.")
+@click.option("--password-file", default="", help="File with that user's password.")
+@click.option("--ca-file", default="", help="Certificates that the MQTT broker's is checked against; empty = no TLS.")
+@seconds("--listen", 30.0, "How long to listen. Take several times the interval of the slowest sensor.")
+@click.option("--edges", type=click.IntRange(1, 10_000), help="Number of edges [default: one for each area].")
+@click.option("--replace", is_flag=True, help="Replace files that are there and differ.")
+def init(
+    folder: Path,
+    file: Path | None,
+    mqtt: str | None,
+    kafka: str | None,
+    topic: str | None,
+    username: str,
+    password_file: str,
+    ca_file: str,
+    listen_s: float,
+    edges: int | None,
+    *,
+    replace: bool,
+) -> None:
+    """Make a project folder for your fleet, from what its sensors send.
+
+    It reads a file, or listens to MQTT or Kafka for a while. It shows what it found, and writes the sensors table,
+    tsunagi.toml with the way to read your messages, and a query. Look them through: edges and groups are a guess, by
+    topics and names. If the folder has other files of these names, it shows the difference and writes nothing.
+
+    \b
+    tsunagi init plant --mqtt broker.local --topic 'plant/#' --listen 60
+    tsunagi init plant --kafka broker-1:9092 --topic plant.readings
+    tsunagi init plant --file history.csv
+    cd plant; tsunagi up; tsunagi query tail overview
+    """
+    from rich.console import Console
+
+    from tsunagi.project.finding import find_in_file, find_in_messages
+    from tsunagi.project.folder import project, show, write
+    from tsunagi.project.listening import listen
+
+    if sum(given is not None for given in (file, mqtt, kafka)) != 1:
+        raise click.UsageError("Expected one of --file, --mqtt and --kafka.")
+    if (topic is None) != (file is not None):
+        raise click.UsageError("--topic goes with --mqtt or --kafka.")
+    if file is not None:
+        found = find_in_file(file)
+    else:
+        source: dict[str, Any] = {"kind": "kafka", "kafka": {"topic": topic, "servers": kafka}}
+        if mqtt is not None:
+            host, _, port = mqtt.partition(":")
+            login = {"username": username, "password_file": password_file, "ca_file": ca_file}
+            given: dict[str, Any] = {"host": host, "topic": topic} | {
+                key: value for key, value in login.items() if value
+            }
+            if port:
+                if not port.isdecimal():
+                    raise click.BadParameter(f"found {mqtt!r}, expected HOST or HOST:PORT", param_hint="--mqtt")
+                given["port"] = int(port)
+            source = {"kind": "mqtt", "mqtt": given}
+        found = find_in_messages(source, listen(source, listen_s, lambda line: click.echo(line, err=True)))
+    show(found, Console())
+    files = project(found, edges)
+    if not write(folder, files, click.echo, replace=replace):
+        raise SystemExit(1)
+    click.echo(
+        f"{folder}: {len(found.series)} sensors. Look through {', '.join(files)}; then:  cd {folder}; tsunagi up"
+    )

@@ -1,0 +1,100 @@
+"""Finds the sensors of a fleet in a file, or in messages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tsunagi.edge.decode import Reading, ReadingFault
+from tsunagi.edge.fields import Entry, parse
+from tsunagi.edge.inbox import Message
+from tsunagi.edge.source import SourceError
+from tsunagi.project.fleet import Series
+from tsunagi.project.shapes import Sample, propose
+from tsunagi.recovery.history import read_history
+from tsunagi.runtime.settings.fields import FieldSettings
+
+
+class Found:
+    """What was found of a fleet.
+
+    Attributes:
+        series: the sensors, by name, in the order in which they came.
+        source: the section [source] that reads them.
+        unusable: how many readings cannot be used, by reason.
+        slowest_s: the longest time that a reading took from its own time to its arrival, in seconds.
+    """
+
+    def __init__(self, source: Mapping[str, Any]) -> None:
+        self.series: dict[str, Series] = {}
+        self.source = dict(source)
+        self.unusable: dict[str, int] = {}
+        self.slowest_s = 0.0
+
+
+def find_in_file(path: Path) -> Found:
+    """Find the sensors of a CSV or Parquet file: a column for each sensor, perhaps a column of times.
+
+    Raises:
+        ModelError: the file cannot be used.
+    """
+    history = read_history(path)
+    found = Found({"kind": "csv", "path": str(path.absolute())})
+    times = range(len(history.values)) if history.times_us is None else history.times_us.tolist()
+    for column, name in enumerate(history.names):
+        series = found.series[name] = Series(name)
+        for at, value in zip(times, history.values[:, column].tolist(), strict=True):
+            if not math.isnan(value):
+                series.add(at if history.times_us is not None else at * 1_000_000, value)
+    return found
+
+
+def find_in_messages(source: Mapping[str, Any], messages: Sequence[Message]) -> Found:
+    """Find the sensors in messages, and how they are to be read.
+
+    Raises:
+        SourceError: there are no values in them.
+    """
+    samples = []
+    found = Found(source)
+    for message in messages:
+        try:
+            samples.append(Sample(message.topic, parse(message.payload), message.arrived_us))
+        except ValueError:
+            found.unusable["unreadable"] = found.unusable.get("unreadable", 0) + 1
+    fields = propose(samples)
+    if not fields:
+        raise SourceError(f"found {len(messages)} messages and no number in any of them")
+    found.source["fields"] = fields
+    entries = [Entry(FieldSettings.model_validate(table), "init") for table in fields]
+    for message in messages:
+        _read(message, entries, found)
+    return found
+
+
+def _read(message: Message, entries: Iterable[Entry], found: Found) -> None:
+    """Read a message as an edge will."""
+    names: list[str] = []
+
+    def place_of(name: str) -> int:
+        names.append(name)
+        return len(names) - 1
+
+    try:
+        body = parse(message.payload)
+    except ValueError:
+        return
+    for entry in entries:
+        levels = entry.levels(message.topic)
+        if levels is None:
+            continue
+        for item in entry.readings(body, {"key": message.sensor or "", "edge": "", **levels}, message, place_of):
+            if isinstance(item, ReadingFault):
+                found.unusable[item.reason] = found.unusable.get(item.reason, 0) + 1
+            elif isinstance(item, Reading):
+                name = names[item.place]
+                series = found.series.setdefault(name, Series(name, tuple(message.topic.split("/"))))
+                series.add(item.time_us, item.value)
+                found.slowest_s = max(found.slowest_s, (message.arrived_us - item.time_us) / 1e6)

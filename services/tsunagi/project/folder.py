@@ -1,0 +1,149 @@
+"""Writes the files of a project folder for what was found, and shows it."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from tsunagi.project.finding import Found
+from tsunagi.project.fleet import areas_of, edges_of, held_s, slots_for, usual_interval_s
+from tsunagi.runtime.example import toml_text
+from tsunagi.runtime.settings import ConfigError, Settings
+
+SENSORS, CONFIG, QUERY = "sensors.csv", "tsunagi.toml", "queries/overview.sql"
+"""The files of a project folder."""
+_LISTED = 20
+"""Most sensors that are listed on the screen."""
+_SLIDE_S = 10.0
+"""The overview comes about so often, in seconds; it is of six times as long."""
+_DISORDER = 2.0
+"""Readings are waited for this many times as long as the slowest one took, if that is longer than the default."""
+
+_OVERVIEW = """\
+-- Again and again: mean, least and greatest value of each group of late, and how many values there were.
+-- How it is known stands beside each row: exact, or bounded where values were estimated.
+-- Try another one without a restart: tsunagi query add "CREATE QUERY ..."; see docs/howto/queries.md.
+CREATE QUERY overview AS
+SELECT group, AVG(value) AS mean, MIN(value) AS least, MAX(value) AS greatest, COUNT(*) AS readings
+FROM readings [RANGE {range_s:g} SECONDS SLIDE {slide_s:g} SECONDS]
+GROUP BY group
+ORDER WITHIN group;
+"""
+
+
+def project(found: Found, edges: int | None = None) -> dict[str, str]:
+    """Return the files of the project folder, by name.
+
+    Args:
+        edges: how many edges there are; None = one for each area of the plant.
+    """
+    series = sorted(found.series.values(), key=lambda item: item.name)
+    areas = areas_of(series)
+    edge_of = edges_of(areas, edges)
+    interval_s = usual_interval_s(series)
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["sensor", "edge", "group", "unit", "max_age_s"])
+    for item in series:
+        table.writerow([item.name, edge_of[item.name], areas[item.name], "", held_s(item, interval_s) or ""])
+    several = max(1, round(1 / interval_s))  # a step is a second at least
+    step_s = several * interval_s
+    slide_s = step_s * math.ceil(_SLIDE_S / step_s)
+    overview = _OVERVIEW.format(range_s=6 * slide_s, slide_s=slide_s)
+    return {SENSORS: text.getvalue(), CONFIG: _config(found, interval_s, several, len(series)), QUERY: overview}
+
+
+def _config(found: Found, interval_s: float, several: int, sensors: int) -> str:
+    defaults = Settings()
+    source = {key: value for key, value in found.source.items() if key != "fields"}
+    nested = {key: source.pop(key) for key in list(source) if isinstance(source[key], Mapping)}
+    live = source["kind"] != "csv"
+    if live:
+        source["foreign"] = "count"  # each edge hears them all
+        source["disorder_s"] = max(defaults.source.disorder_s, round(_DISORDER * found.slowest_s, 1))
+    slots = slots_for(sensors)
+    lines = [
+        "# Made by `tsunagi init`. All keys: docs/reference/settings.md. Start the services in this folder.",
+        'state = "run"',
+        f'sensors = "{SENSORS}"',
+        "",
+        "[steps]",
+        f"interval_s = {interval_s:g}  # what most sensors have",
+        f"window = {several}",
+        f"slide = {several}",
+        "",
+        "[slots]",
+        f"count = {slots}  # fixed when the topics are made",
+        "",
+        "[query]",
+        f'files = ["{QUERY}"]',
+        "",
+        "[spark]",
+        'checkpoint = "checkpoint"',
+        "",
+        "[recovery]",
+        'model = ""  # when some hours have come: tsunagi fit --from-log --out models/first.bin; then name it here',
+        'store = "models"',
+        "",
+        "[source]",
+        *(f"{key} = {toml_text(value)}" for key, value in source.items()),
+    ]
+    for name, section in nested.items():
+        lines += ["", f"[source.{name}]", *(f"{key} = {toml_text(value)}" for key, value in section.items())]
+    for entry in found.source.get("fields", ()):
+        lines += ["", "[[source.fields]]", *(f"{key} = {toml_text(value)}" for key, value in entry.items())]
+    return "\n".join(lines) + "\n"
+
+
+def write(folder: Path, files: Mapping[str, str], tell: Callable[[str], object], *, replace: bool = False) -> bool:
+    """Write the files of a project; return False, and only show how they differ, if others are there.
+
+    Raises:
+        ConfigError: a file cannot be written.
+    """
+    there = {name: (folder / name).read_text(encoding="utf-8") for name in files if (folder / name).exists()}
+    differ = [name for name, text in there.items() if text != files[name]]
+    if differ and not replace:
+        for name in differ:
+            old, new = (text.splitlines(keepends=True) for text in (there[name], files[name]))
+            tell(
+                "".join(
+                    difflib.unified_diff(old, new, f"{folder / name}, as it is", f"{folder / name}, as found")
+                ).rstrip()
+            )
+        tell(f"{folder}: {', '.join(differ)}: differ from what was found; nothing was written. --replace writes them")
+        return False
+    for name, text in files.items():
+        path = folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
+    return True
+
+
+def show(found: Found, console: Console) -> None:
+    """Print what was found."""
+    series = sorted(found.series.values(), key=lambda item: item.name)
+    table = Table(box=box.SIMPLE_HEAD, padding=0)
+    for heading in ("sensor", "readings", "every s", "least", "greatest"):
+        table.add_column(heading, justify="left" if heading == "sensor" else "right", overflow="fold")
+    for item in itertools.islice(series, _LISTED):
+        every = "" if item.interval_s is None else f"{item.interval_s:.3g}"
+        table.add_row(item.name, str(item.count), every, f"{item.least:.6g}", f"{item.greatest:.6g}")
+    console.print(table)
+    if len(series) > _LISTED:
+        console.print(f"... and {len(series) - _LISTED} more sensors", markup=False)
+    if found.unusable:
+        counts = ", ".join(f"{count} {reason}" for reason, count in sorted(found.unusable.items()))
+        console.print(f"not used: {counts}", markup=False)

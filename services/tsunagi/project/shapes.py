@@ -1,0 +1,239 @@
+"""Finds out where readings stand in the messages of devices, and proposes `[source] fields` for them.
+
+What is proposed is read with the edge's own decoder afterwards, so nobody is told of a sensor that an edge would not
+find.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tsunagi.edge.time_form import BadTimeError, TimeForm
+
+WORDS = {"on": 1.0, "off": 0.0, "open": 1.0, "closed": 0.0, "true": 1.0, "false": 0.0, "online": 1.0, "offline": 0.0}
+"""Texts that are taken for values, in small letters."""
+NO_VALUE = frozenset({"unavailable", "unknown", "null", "none", "na", "n/a", "nan", ""})
+"""Texts that are taken for no value, in small letters."""
+_TIMES = ("time", "timestamp", "ts", "t", "datetime", "date_time", "last_seen", "created_at", "measured_at", "date")
+"""Keys at which a time is looked for, the likeliest first; letters may be large or small."""
+_IDS = ("sensor", "sensor_id", "sensorid", "id", "device", "device_id", "deviceid", "name", "host")
+"""Keys at which the name of a sensor or device is looked for, the likeliest first."""
+_PLAIN = frozenset({"@", "value", "v", "val", "reading", "state"})
+"""Names of values that say nothing: the one value of a device is called by the device."""
+_DAY_US = 86_400_000_000
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DEEPEST = 8
+"""Objects within objects that are looked into at most."""
+
+Path = tuple[str | int, ...]
+
+
+class Sample(NamedTuple):
+    """A message that has come.
+
+    Attributes:
+        body: the JSON value, or the text that it is.
+    """
+
+    topic: str
+    body: Any
+    arrived_us: int
+
+
+def propose(samples: Iterable[Sample]) -> list[dict[str, Any]]:
+    """Return tables of `[source] fields` that find the readings of messages."""
+    alike: dict[tuple[object, ...], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        levels = sample.topic.split("/")
+        alike[len(levels), levels[0], isinstance(sample.body, dict | list)].append(sample)
+    return [entry for some in alike.values() if (entry := _entry(some))]
+
+
+def _entry(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Return a table for messages that are alike; {} if they have no values."""
+    topics = [sample.topic for sample in samples]
+    each = _list_of_objects(samples)
+    records = [(sample, record) for sample in samples for record in _records(sample.body, each)]
+    leaves = [dict(_leaves(record)) for _, record in records]
+    time, unit = _time(records, leaves)
+    if not time and each:
+        time, unit = _time(records, [dict(_leaves(_around(sample.body, each))) for sample, _ in records])
+    identity = _identity(records, leaves)
+    topic, named = _pattern(topics, alone=not identity)
+    found = _values(leaves, {time, identity})
+    if not found.paths:
+        return {}
+    fields = _named(found.paths)
+    plain = all(name == path for name, path in fields.items())
+    parts = [f"{{{name}}}" for name in named] + ([f"{{{_written(identity)}}}"] if identity else [])
+    if len(fields) > 1 or not parts or next(iter(fields)).lower() not in _PLAIN:
+        parts.append("{field}")
+    entry: dict[str, Any] = {"topic": topic} if samples[0].topic else {}
+    entry |= {"each": each} if each else {}
+    entry |= {"values": list(fields) if plain else fields, "sensor": ".".join(parts), "time": _written(time)}
+    entry |= {"time_unit": unit} if unit != "s" else {}
+    entry |= {"words": found.words} if found.words else {}
+    entry |= {"missing": found.missing} if found.missing else {}
+    return entry
+
+
+def _pattern(topics: Sequence[str], *, alone: bool) -> tuple[str, list[str]]:
+    """Return (the pattern of topics, the names of the levels that differ).
+
+    Args:
+        alone: whether nothing but the topic tells devices apart: the last level counts as one then, though it was
+            always the same.
+    """
+    columns = list(zip(*(topic.split("/") for topic in topics), strict=True))
+    differ = [place for place, levels in enumerate(columns) if len(set(levels)) > 1]
+    if not differ and alone and len(columns) > 1:
+        differ = [len(columns) - 1]
+    names = {place: f"level{place + 1}" for place in differ}
+    if differ:
+        names[differ[-1]] = "device"
+    if len(differ) > 1:
+        names[differ[0]] = "area"
+    pattern = "/".join(f"{{{names[place]}}}" if place in names else levels[0] for place, levels in enumerate(columns))
+    return pattern, [names[place] for place in differ]
+
+
+def _list_of_objects(samples: Sequence[Sample]) -> str:
+    """Return the path of a list whose items are messages of their own; "" if there is none."""
+    if all(isinstance(sample.body, list) for sample in samples):
+        return "@"
+    keys = Counter(
+        key
+        for sample in samples
+        if isinstance(sample.body, dict)
+        for key, item in sample.body.items()
+        if isinstance(item, list) and item and all(isinstance(part, dict) for part in item)
+    )
+    return _written((keys.most_common(1)[0][0],)) if keys else ""
+
+
+def _records(body: Any, each: str) -> list[Any]:  # noqa: ANN401 - a JSON value
+    if not each:
+        return [body]
+    if each == "@":
+        return body if isinstance(body, list) else []
+    found = body.get(json.loads(each) if each.startswith('"') else each) if isinstance(body, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _around(body: Any, each: str) -> Any:  # noqa: ANN401 - a JSON value
+    """Return what a message has beside its list."""
+    return {key: item for key, item in body.items() if _written((key,)) != each} if isinstance(body, dict) else None
+
+
+def _leaves(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:  # noqa: ANN401 - a JSON value
+    if isinstance(tree, dict) and len(path) < _DEEPEST:
+        for key, item in tree.items():
+            yield from _leaves(item, (*path, key))
+    elif isinstance(tree, list) and len(path) < _DEEPEST:
+        for number, item in enumerate(tree):
+            yield from _leaves(item, (*path, number))
+    elif isinstance(tree, bool | int | float | str):
+        yield path, tree
+
+
+def _time(records: Sequence[tuple[Sample, Any]], leaves: Sequence[dict[Path, Any]]) -> tuple[Path, str]:
+    """Return (where the time stands, its unit); () = not every record has one."""
+    for wanted in _TIMES:
+        paths = dict.fromkeys(path for mine in leaves for path in mine if path and str(path[-1]).lower() == wanted)
+        for path in paths:
+            for unit in ("s", "ms", "us", "ns"):
+                if all(
+                    path in mine and _is_recent(mine[path], unit, sample.arrived_us)
+                    for (sample, _), mine in zip(records, leaves, strict=True)
+                ):
+                    return path, unit
+    return (), "s"
+
+
+def _is_recent(given: object, unit: str, arrived_us: int) -> bool:
+    try:
+        return abs(TimeForm(unit, number_texts=True).read(given) - arrived_us) < _DAY_US
+    except BadTimeError:
+        return False
+
+
+def _identity(records: Sequence[tuple[Sample, Any]], leaves: Sequence[dict[Path, Any]]) -> Path:
+    """Return where a name stands that tells apart what has one topic; () = the topic does."""
+    differ: dict[Path, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for (sample, _), mine in zip(records, leaves, strict=True):
+        for path, item in mine.items():
+            if path and isinstance(item, str):
+                differ[path][sample.topic].add(item)
+    several = {path for path, by_topic in differ.items() if any(len(names) > 1 for names in by_topic.values())}
+    everywhere = {path for path in several if all(path in mine for mine in leaves)}
+    likely = [path for key in _IDS for path in sorted(everywhere, key=str) if str(path[-1]).lower() == key]
+    return likely[0] if likely else ()
+
+
+class _Values(NamedTuple):
+    paths: list[Path]
+    words: dict[str, float]
+    missing: list[str]
+
+
+def _values(leaves: Sequence[dict[Path, Any]], others: set[Path]) -> _Values:
+    """Return where values stand: numbers, and texts that are all known words."""
+    given: dict[Path, list[Any]] = defaultdict(list)
+    for mine in leaves:
+        for path, item in mine.items():
+            if path not in others or not path:
+                given[path].append(item)
+    paths, words, missing = [], dict[str, float](), set[str]()
+    for path, items in given.items():
+        texts = {item for item in items if isinstance(item, str) and not _is_number(item)}
+        nothing = {text for text in texts if text.strip().lower() in NO_VALUE}
+        known = {text: WORDS[text.lower()] for text in sorted(texts - nothing) if text.lower() in WORDS}
+        if len(known) < len(texts - nothing) or len(nothing) == len(set(map(str, items))):
+            continue
+        if path and len(items) > 1 and len(set(items)) == 1 and isinstance(items[0], str) and not known:
+            continue  # a version, most likely
+        paths.append(path)
+        words |= known
+        missing |= nothing
+    return _Values(paths, words, sorted(missing))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return text.strip().lower() not in NO_VALUE
+
+
+def _named(paths: Sequence[Path]) -> dict[str, str]:
+    """Return the paths of values by their names: the last keys, or more of a path where two would be alike."""
+    short = [str(next((part for part in reversed(path) if isinstance(part, str)), "@")) for path in paths]
+    alike = Counter(short)
+    return {
+        name if alike[name] == 1 else _dotted(path): _written(path) or "@"
+        for name, path in zip(short, paths, strict=True)
+    }
+
+
+def _dotted(path: Path) -> str:
+    """Return a path as the name of a value."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text or "@"
+
+
+def _written(path: Path) -> str:
+    """Return a path as JMESPath; "" for none."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += ("." if text else "") + (part if _NAME.fullmatch(part) else json.dumps(part))
+    return text

@@ -1,0 +1,120 @@
+"""What `tsunagi init` proposes for messages is what an edge reads in them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tsunagi.edge.inbox import Message
+from tsunagi.edge.source import SourceError
+from tsunagi.project.finding import find_in_messages
+from tsunagi.project.shapes import Sample, propose
+from tsunagi.runtime.settings.fields import FieldSettings
+
+NOW_S = 1_700_000_000
+Said = tuple[str, Any]
+"""(topic, body) of a message"""
+
+
+def entries(*said: Said) -> list[dict[str, Any]]:
+    return propose(Sample(topic, body, NOW_S * 1_000_000) for topic, body in said)
+
+
+def names(*said: Said) -> set[str]:
+    """Return the sensors that are found."""
+    messages = [
+        Message(json.dumps(body).encode(), topic, NOW_S * 1_000_000, topic=topic, offset=number)
+        for number, (topic, body) in enumerate(said)
+    ]
+    return set(find_in_messages({"kind": "mqtt", "mqtt": {"topic": "#"}}, messages).series)
+
+
+def test_several_values_of_devices_in_halls() -> None:
+    said = [
+        (f"plant/{hall}/{device}", {"temperature": 20.5 + n, "ts": (NOW_S + n) * 1000, "fw": "1.2", "rpm": "3000"[:n]})
+        for n in range(1, 4)
+        for hall in ("a", "b")
+        for device in ("boiler", "pump")
+    ]
+    (entry,) = entries(*said)
+    assert entry == {
+        "topic": "plant/{area}/{device}",
+        "values": ["temperature", "rpm"],
+        "sensor": "{area}.{device}.{field}",
+        "time": "ts",
+        "time_unit": "ms",
+    }
+    assert "a.pump.temperature" in names(*said)
+    assert len(names(*said)) == 8
+
+
+def test_lists_whose_items_name_themselves() -> None:
+    metrics = [{"name": "cpu", "tags": {"host": host}, "fields": {"idle": 3}, "timestamp": NOW_S} for host in "abc"]
+    (entry,) = entries(("telegraf/x", {"metrics": metrics}))
+    assert (entry["each"], entry["time"], entry["sensor"]) == ("metrics", "timestamp", "{tags.host}.{field}")
+    assert names(("telegraf/x", {"metrics": metrics})) == {"a.idle", "b.idle", "c.idle"}
+    outside = {"t": NOW_S, "data": [{"sensor": "s 1", "v": 1}, {"sensor": "s 2", "v": 2}]}
+    (entry,) = entries(("hub", outside))
+    assert (entry["each"], entry["time"]) == ("data", "t")
+    assert names(("hub", outside)) == {"s 1", "s 2"}
+    assert names(("hub", [{"id": "a", "value": 1}, {"id": "b", "value": 2}])) == {"a", "b"}
+
+
+def test_plain_values_words_and_what_is_none() -> None:
+    (entry,) = entries(("ha/door/state", "open"), ("ha/door/state", "closed"), ("ha/lamp/state", "unavailable"))
+    assert entry == {
+        "topic": "ha/{device}/state",
+        "values": ["@"],
+        "sensor": "{device}",
+        "time": "",
+        "words": {"closed": 0.0, "open": 1.0},
+        "missing": ["unavailable"],
+    }
+    assert entries(("x/note", "hello"), ("x/note", "7 o'clock")) == []
+
+
+def test_one_device_alone_is_called_by_its_topic() -> None:
+    assert names(("zigbee2mqtt/door", {"battery": 97, "soil moisture": 3})) == {"door.battery", "door.soil moisture"}
+
+
+def test_values_of_one_name_keep_more_of_their_paths() -> None:
+    assert names(("x/d", {"in": {"t": 1}, "out": {"t": 2}})) == {"d.in.t", "d.out.t"}
+
+
+@pytest.mark.parametrize("key", ["time", "Timestamp", "last_seen"])
+@pytest.mark.parametrize("given", [NOW_S, NOW_S * 1000, str(NOW_S), "2023-11-14T22:13:20Z"])
+def test_times_are_found_by_what_they_are(key: str, given: object) -> None:
+    assert entries(("x/d", {key: given, "v": 1}))[0]["time"] == key
+
+
+@pytest.mark.parametrize("given", [3, "later", "2023-11-14T22:13:20", NOW_S - 10**6])
+def test_what_cannot_be_the_time_of_the_message_is_none(given: object) -> None:
+    assert entries(("x/d", {"time": given, "v": 1}))[0]["time"] == ""
+
+
+def test_nothing_that_is_a_number_is_an_error() -> None:
+    with pytest.raises(SourceError, match="found 1 messages and no number in any of them"):
+        names(("x", {"a": "b"}))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a/b", "a/c", "a", "x/y/z", ""]),
+            st.recursive(
+                st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+                lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+                max_leaves=8,
+            ),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_what_is_proposed_can_be_set_whatever_comes(said: list[Said]) -> None:
+    for entry in entries(*said):
+        FieldSettings.model_validate(entry)
