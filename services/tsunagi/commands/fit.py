@@ -45,7 +45,7 @@ def fit(
     sample: int | None,
     out: Path,
 ) -> None:
-    """Fit a recovery model to a history of readings, or to what a running system has in its log.
+    """Fit a recovery model to past readings.
 
     HISTORY is a CSV or Parquet file, or a directory of such files. It has a column for each sensor, where an empty cell
     or null means no reading, and may have a column `time` (ISO 8601 or timestamps with a zone, or epoch seconds). If
@@ -53,7 +53,7 @@ def fit(
     count as missing steps. Spark ([spark] master) sums the history in one pass; its workers must see the same files
     and [spark] checkpoint. More: docs/howto/recovery.md
 
-    With --from-log it takes no HISTORY, but what the edges have sent. What was estimated does not count.
+    With --from-log it takes no HISTORY, but what the edges of the running system have sent, as its log holds it.
 
     \b
     tsunagi fit --from-log --last 24h --out out/models/first.bin

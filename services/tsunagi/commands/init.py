@@ -36,7 +36,7 @@ def init(
     *,
     replace: bool,
 ) -> None:
-    """Make a project folder for your fleet, from what its sensors send.
+    """Make a project folder from what your sensors send.
 
     It reads a file, or listens to MQTT or Kafka for a while. It shows what it found, and writes the sensors table,
     tsunagi.toml with the way to read your messages, and a query. Look them through: edges and groups are a guess, by

@@ -26,6 +26,7 @@ MISSING = "missing"
 """Reason of a count: the device says that there is no value (`missing` of `[source] fields`)."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""Matches paths that are a plain key."""
 _DEEPEST = 32
 """Objects within objects in which numbers are looked for at most."""
 

@@ -13,6 +13,7 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """Moment from which event times are counted."""
 _US = 1_000_000
+"""Microseconds in a second."""
 
 
 class BadTimeError(ValueError):

@@ -17,7 +17,7 @@ from tsunagi.recovery.history import read_history
 from tsunagi.runtime.settings.fields import FieldSettings
 
 
-class Found:
+class FoundFleet:
     """What was found of a fleet.
 
     Attributes:
@@ -34,14 +34,14 @@ class Found:
         self.slowest_s = 0.0
 
 
-def find_in_file(path: Path) -> Found:
+def find_in_file(path: Path) -> FoundFleet:
     """Find the sensors of a CSV or Parquet file: a column for each sensor, perhaps a column of times.
 
     Raises:
         ModelError: the file cannot be used.
     """
     history = read_history(path)
-    found = Found({"kind": "csv", "path": str(path.absolute())})
+    found = FoundFleet({"kind": "csv", "path": str(path.absolute())})
     times = range(len(history.values)) if history.times_us is None else history.times_us.tolist()
     for column, name in enumerate(history.names):
         series = found.series[name] = Series(name)
@@ -51,14 +51,14 @@ def find_in_file(path: Path) -> Found:
     return found
 
 
-def find_in_messages(source: Mapping[str, Any], messages: Sequence[Message]) -> Found:
+def find_in_messages(source: Mapping[str, Any], messages: Sequence[Message]) -> FoundFleet:
     """Find the sensors in messages, and how they are to be read.
 
     Raises:
         SourceError: there are no values in them.
     """
     samples = []
-    found = Found(source)
+    found = FoundFleet(source)
     for message in messages:
         try:
             samples.append(Sample(message.topic, parse(message.payload), message.arrived_us))
@@ -74,7 +74,7 @@ def find_in_messages(source: Mapping[str, Any], messages: Sequence[Message]) -> 
     return found
 
 
-def _read(message: Message, entries: Iterable[Entry], found: Found) -> None:
+def _read(message: Message, entries: Iterable[Entry], found: FoundFleet) -> None:
     """Read a message as an edge will."""
     names: list[str] = []
 

@@ -20,6 +20,7 @@ _HOLDS = 3
 _SENSORS_A_SLOT = 500
 """Sensors for each slot, beyond the two that there are at least."""
 _MOST_SLOTS = 16
+"""More slots than these are left to the user: each is work for every edge."""
 _SEPARATORS = (r"[./:]", r"_", r"[- ]")
 """What stands between the parts of a sensor's name, the strongest first."""
 

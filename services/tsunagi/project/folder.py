@@ -14,7 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tsunagi.project.finding import Found
+from tsunagi.project.finding import FoundFleet
 from tsunagi.project.fleet import areas_of, edges_of, held_s, slots_for, usual_interval_s
 from tsunagi.runtime.example import toml_text
 from tsunagi.runtime.settings import ConfigError, Settings
@@ -25,6 +25,10 @@ _LISTED = 20
 """Most sensors that are listed on the screen."""
 _SLIDE_S = 10.0
 """The overview comes about so often, in seconds; it is of six times as long."""
+_FEW = 3
+"""Of fewer readings nothing is concluded."""
+_SECOND_US = 1_000_000
+"""Microseconds in a second."""
 _DISORDER = 2.0
 """Readings are waited for this many times as long as the slowest one took, if that is longer than the default."""
 
@@ -38,9 +42,10 @@ FROM readings [RANGE {range_s:g} SECONDS SLIDE {slide_s:g} SECONDS]
 GROUP BY group
 ORDER WITHIN group;
 """
+"""The query of a new project; its window depends on the length of a step."""
 
 
-def project(found: Found, edges: int | None = None) -> dict[str, str]:
+def project(found: FoundFleet, edges: int | None = None) -> dict[str, str]:
     """Return the files of the project folder, by name.
 
     Args:
@@ -62,19 +67,23 @@ def project(found: Found, edges: int | None = None) -> dict[str, str]:
     return {SENSORS: text.getvalue(), CONFIG: _config(found, interval_s, several, len(series)), QUERY: overview}
 
 
-def _config(found: Found, interval_s: float, several: int, sensors: int) -> str:
+def _config(found: FoundFleet, interval_s: float, several: int, sensors: int) -> str:
     defaults = Settings()
     source = {key: value for key, value in found.source.items() if key != "fields"}
     nested = {key: source.pop(key) for key in list(source) if isinstance(source[key], Mapping)}
     live = source["kind"] != "csv"
     if live:
         source["foreign"] = "count"  # each edge hears them all
-        source["disorder_s"] = max(defaults.source.disorder_s, round(_DISORDER * found.slowest_s, 1))
+        source["disorder_s"] = disorder_s(found, defaults.source.disorder_s)
     slots = slots_for(sensors)
+    servers = found.source.get("kafka", {}).get("servers") or defaults.kafka.servers
     lines = [
         "# Made by `tsunagi init`. All keys: docs/reference/settings.md. Start the services in this folder.",
         'state = "run"',
         f'sensors = "{SENSORS}"',
+        "",
+        "[kafka]",
+        f"servers = {toml_text(servers)}  # Tsunagi's own topics; `tsunagi up` starts a broker there if none answers",
         "",
         "[steps]",
         f"interval_s = {interval_s:g}  # what most sensors have",
@@ -102,6 +111,18 @@ def _config(found: Found, interval_s: float, several: int, sensors: int) -> str:
     for entry in found.source.get("fields", ()):
         lines += ["", "[[source.fields]]", *(f"{key} = {toml_text(value)}" for key, value in entry.items())]
     return "\n".join(lines) + "\n"
+
+
+def disorder_s(found: FoundFleet, least_s: float) -> float:
+    """Return how long an edge should wait for readings on their way, in seconds.
+
+    What was seen may have been luck: a time that is cut to whole seconds makes a reading up to a second older.
+    """
+    whole = any(
+        item.count > _FEW and all(time_us % _SECOND_US == 0 for time_us in item.times_us)
+        for item in found.series.values()
+    )
+    return round(max(least_s, _DISORDER * found.slowest_s, (1 + least_s) * whole), 1)
 
 
 def write(folder: Path, files: Mapping[str, str], tell: Callable[[str], object], *, replace: bool = False) -> bool:
@@ -132,7 +153,7 @@ def write(folder: Path, files: Mapping[str, str], tell: Callable[[str], object],
     return True
 
 
-def show(found: Found, console: Console) -> None:
+def show(found: FoundFleet, console: Console) -> None:
     """Print what was found."""
     series = sorted(found.series.values(), key=lambda item: item.name)
     table = Table(box=box.SIMPLE_HEAD, padding=0)

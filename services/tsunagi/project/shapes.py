@@ -25,7 +25,9 @@ _IDS = ("sensor", "sensor_id", "sensorid", "id", "device", "device_id", "devicei
 _PLAIN = frozenset({"@", "value", "v", "val", "reading", "state"})
 """Names of values that say nothing: the one value of a device is called by the device."""
 _DAY_US = 86_400_000_000
+"""Microseconds in a day: a time that is further from now is none of the message."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""Matches keys that need no quotes in a path."""
 _DEEPEST = 8
 """Objects within objects that are looked into at most."""
 

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from tsunagi.cli import cli
 from tsunagi.edge.inbox import Message
 from tsunagi.local.queries import check_files
-from tsunagi.project.finding import Found, find_in_file, find_in_messages
+from tsunagi.project.finding import FoundFleet, find_in_file, find_in_messages
 from tsunagi.project.fleet import Series, areas_of, edges_of, held_s, slots_for, usual_interval_s
-from tsunagi.project.folder import project, write
+from tsunagi.project.folder import disorder_s, project, write
 from tsunagi.runtime.naming import edge_fault
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import load
@@ -60,7 +60,7 @@ def test_edges_have_names_that_may_be_used() -> None:
     assert list(edges_of(areas, 2).values()) == ["edge-1", "edge-2", "edge-1", "edge-2", "edge-1"]
 
 
-def checked(folder: Path, found: Found, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+def checked(folder: Path, found: FoundFleet, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     """Write a project, and read it as the services do; return the texts of its table and its settings."""
     files = project(found)
     assert write(folder, files, print)
@@ -88,9 +88,11 @@ def test_a_project_of_a_file_can_be_used(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_project_of_messages_can_be_used(every_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = [
         Message(
-            json.dumps({'a "b"': n, "in": {"t": 2.5}, "on": n % 2 == 0, "time": NOW_US / 1e6 + n * every_s}).encode(),
+            json.dumps(
+                {'a "b"': n, "in": {"t": 2.5}, "on": n % 2 == 0, "time": NOW_US / 1e6 + n * every_s + 0.25}
+            ).encode(),
             "",
-            NOW_US + round((n * every_s + 1.5) * 1e6),
+            NOW_US + round((n * every_s + 1.75) * 1e6),
             topic=f"x/{n % 3}",
         )
         for n in range(60)
@@ -100,6 +102,15 @@ def test_a_project_of_messages_can_be_used(every_s: float, tmp_path: Path, monke
     _, config = checked(tmp_path / "plant", found, monkeypatch)
     assert "disorder_s = 3.0" in config
     assert 'foreign = "count"' in config
+
+
+@pytest.mark.parametrize(("cut", "expected_s"), [(True, 1.5), (False, 0.5)])
+def test_times_that_are_cut_to_seconds_are_waited_for(cut: bool, expected_s: float) -> None:
+    found = FoundFleet({"kind": "mqtt"})
+    for number in range(10):
+        at_us = NOW_US + number * 1_100_000
+        found.series.setdefault("a", Series("a")).add(at_us // 1_000_000 * 1_000_000 if cut else at_us, 1.0)
+    assert disorder_s(found, 0.5) == expected_s
 
 
 def test_files_that_differ_are_shown_and_left(tmp_path: Path) -> None:
