@@ -67,7 +67,7 @@ def test_from_a_broker_to_edges_that_read_every_sensor(
 ) -> None:
     folder = tmp_path / "my plant"
     tsunagi = [sys.executable, "-m", "tsunagi.cli"]
-    options = ["--mqtt", f"127.0.0.1:{plant.port}", "--topic", "#", "--listen", "4"]
+    options = ["--mqtt", f"127.0.0.1:{plant.port}", "--topic", "#", "--listen", "6"]
     made = subprocess.run([*tsunagi, "init", str(folder), *options], capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     assert "12 sensors" in made.stdout
