@@ -49,6 +49,8 @@ def explain(plan: QueryPlan, program: Program, step_us: int | None, loads: Seque
     yield _line("runs", where)
     if apart is not None and plan.name not in split_queries(program) and len(loads) > 1:
         yield _line("speed-up", f"at most {len(loads)} on {len(loads)} query cores: as far as its values spread alike")
+    elif not tuples and len(loads) > 1 and plan.name in summed_queries(program) - split_queries(program):
+        yield _line("speed-up", f"at most {len(loads)}: {len(loads)} P-SORT cores add up rows, one core their sums")
     elif any(loads) and plan.published:
         yield _line("speed-up", _speed_up(loads, tuples=tuples, split=tuples or plan.name in split_queries(program)))
     yield _line("keeps state", "; ".join(_state(plan, step_us, tuples=tuples)) or "none")

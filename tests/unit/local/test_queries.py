@@ -241,6 +241,19 @@ def test_explain_predicts_what_cores_give(mode: str, said: str, tmp_path: Path) 
     assert any(said in line for line in lines), lines
 
 
+def test_explain_says_where_rows_are_added_up(tmp_path: Path) -> None:
+    table = tmp_path / "sensors.csv"
+    table.write_text("sensor,edge,site\na,e1,x\nb,e2,x\nc,e2,y\n", encoding="utf-8")
+    settings = Settings(sensors=table, spark={"cores": 2})
+    said: list[str] = []
+    queries.explain_queries(
+        settings, ["CREATE QUERY q AS SELECT site, AVG(value) AS mean FROM readings [NOW] GROUP BY site"], said.append
+    )
+    text = "\n".join(said)
+    assert "which gets sums: the P-SORT cores add up the rows of each step by its groups" in text
+    assert "at most 2: 2 P-SORT cores add up rows, one core their sums" in text
+
+
 @pytest.mark.parametrize("mode", ["steps", "tuples"])
 def test_what_is_no_query_is_listed_as_what_it_is(place: Place, mode: str) -> None:
     text = "CREATE STREAM s (k TEXT KEY); CREATE FUNCTION f AS 'math:sin'; CREATE QUERY n AS SELECT k FROM s"
