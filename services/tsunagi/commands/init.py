@@ -12,7 +12,7 @@ from tsunagi.commands.options import FILE, seconds
 
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--file", "file", type=FILE, help="A CSV or Parquet file with a column for each sensor.")
+@click.option("--csv", "file", type=FILE, help="A CSV with a column for each sensor, which edges replay.")
 @click.option("--mqtt", metavar="HOST[:PORT]", help="An MQTT broker; with --topic.")
 @click.option("--kafka", metavar="SERVERS", help="Bootstrap servers of a Kafka cluster; with --topic.")
 @click.option("--topic", help="Topics to read: plant/+/+ or # of MQTT, the name of a Kafka topic.")
@@ -38,14 +38,14 @@ def init(
 ) -> None:
     """Make a project folder from what your sensors send.
 
-    It reads a file, or listens to MQTT or Kafka for a while. It shows what it found, and writes the sensors table,
+    It reads a CSV, or listens to MQTT or Kafka for a while. It shows what it found, and writes the sensors table,
     tsunagi.toml with the way to read your messages, and a query. Look them through: edges and groups are a guess, by
     topics and names. If the folder has other files of these names, it shows the difference and writes nothing.
 
     \b
     tsunagi init plant --mqtt broker.local --topic 'plant/#' --listen 60
     tsunagi init plant --kafka broker-1:9092 --topic plant.readings
-    tsunagi init plant --file history.csv
+    tsunagi init plant --csv history.csv
     cd plant; tsunagi up; tsunagi query tail overview
     """
     from rich.console import Console
@@ -55,7 +55,7 @@ def init(
     from tsunagi.project.listening import listen
 
     if sum(given is not None for given in (file, mqtt, kafka)) != 1:
-        raise click.UsageError("Expected one of --file, --mqtt and --kafka.")
+        raise click.UsageError("Expected one of --csv, --mqtt and --kafka.")
     if (topic is None) != (file is not None):
         raise click.UsageError("--topic goes with --mqtt or --kafka.")
     if file is not None:

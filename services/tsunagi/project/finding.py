@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tsunagi.edge.decode import Reading, ReadingFault
 from tsunagi.edge.fields import Entry, parse
@@ -35,19 +36,20 @@ class FoundFleet:
 
 
 def find_in_file(path: Path) -> FoundFleet:
-    """Find the sensors of a CSV or Parquet file: a column for each sensor, perhaps a column of times.
+    """Find the sensors of a CSV: a column for each sensor, perhaps a column of times.
 
     Raises:
         ModelError: the file cannot be used.
+        SourceError: it is no CSV.
     """
+    if path.suffix.lower() in (".parquet", ".pq"):
+        raise SourceError(f"{path}: found Parquet, expected a CSV, which edges can replay")
     history = read_history(path)
     found = FoundFleet({"kind": "csv", "path": str(path.absolute())})
-    times = range(len(history.values)) if history.times_us is None else history.times_us.tolist()
+    rows = np.arange(len(history.values), dtype=np.int64) * 1_000_000  # without times, a second apart
+    times_us = rows if history.times_us is None else history.times_us
     for column, name in enumerate(history.names):
-        series = found.series[name] = Series(name)
-        for at, value in zip(times, history.values[:, column].tolist(), strict=True):
-            if not math.isnan(value):
-                series.add(at if history.times_us is not None else at * 1_000_000, value)
+        found.series[name] = Series.of_column(name, times_us, history.values[:, column])
     return found
 
 

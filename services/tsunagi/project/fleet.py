@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 import unicodedata
@@ -9,7 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
+
+from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.naming import edge_fault
+
+Ints = npt.NDArray[np.int64]
 
 _USUAL_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600)
 """Intervals that sensors usually have, in seconds."""
@@ -31,15 +38,34 @@ class Series:
 
     Attributes:
         levels: the levels of its topic; () if there is none.
-        times_us: the times of its readings, in the order in which they came.
+        times_us: the times of its readings, in the order in which they came; of a sensor of a file they are not kept.
+        file_interval_s: of a sensor of a file, what `interval_s` is.
     """
 
     name: str
     levels: tuple[str, ...] = ()
     times_us: list[int] = field(default_factory=list)
     count: int = 0
-    least: float = float("inf")
-    greatest: float = float("-inf")
+    least: float = math.inf
+    greatest: float = -math.inf
+    file_interval_s: float | None = None
+
+    @staticmethod
+    def of_column(name: str, times_us: Ints, values: Floats) -> Series:
+        """Return the sensor of a column of a file.
+
+        Args:
+            times_us: int64[rows], ascending.
+            values: float64[rows]; NaN = no reading.
+        """
+        there = ~np.isnan(values)
+        apart = np.diff(times_us[there])
+        found = Series(name, count=int(there.sum()))
+        if found.count:
+            found.least, found.greatest = float(values[there].min()), float(values[there].max())
+        if len(apart):
+            found.file_interval_s = float(np.median(apart)) / 1e6
+        return found
 
     def add(self, time_us: int, value: float) -> None:
         """Take in a reading."""
@@ -52,7 +78,7 @@ class Series:
         """The median time between two of its readings, in seconds; None if there are not two."""
         times = sorted(set(self.times_us))
         if len(times) < 2:
-            return None
+            return self.file_interval_s
         return statistics.median(later - earlier for earlier, later in pairwise(times)) / 1e6
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from tsunagi.cli import cli
 from tsunagi.edge.inbox import Message
+from tsunagi.edge.source import SourceError
 from tsunagi.local.queries import check_files
 from tsunagi.project.finding import FoundFleet, find_in_file, find_in_messages
 from tsunagi.project.fleet import Series, areas_of, edges_of, held_s, slots_for, usual_interval_s
@@ -113,6 +114,13 @@ def test_times_that_are_cut_to_seconds_are_waited_for(cut: bool, expected_s: flo
     assert disorder_s(found, 0.5) == expected_s
 
 
+def test_a_file_that_edges_cannot_replay_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "history.parquet").write_bytes(b"PAR1")
+    found = CliRunner().invoke(cli, ["init", str(tmp_path / "plant"), "--csv", str(tmp_path / "history.parquet")])
+    assert isinstance(found.exception, SourceError)
+    assert "found Parquet, expected a CSV" in str(found.exception)
+
+
 def test_files_that_differ_are_shown_and_left(tmp_path: Path) -> None:
     said: list[str] = []
     assert write(tmp_path / "plant", {"a.csv": "1\n", "q/b": "2\n"}, said.append)
@@ -130,9 +138,9 @@ def test_files_that_differ_are_shown_and_left(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ([], "one of --file, --mqtt and --kafka"),
+        ([], "one of --csv, --mqtt and --kafka"),
         (["--mqtt", "here"], "--topic goes with"),
-        (["--mqtt", "here", "--kafka", "there", "--topic", "#"], "one of --file, --mqtt and --kafka"),
+        (["--mqtt", "here", "--kafka", "there", "--topic", "#"], "one of --csv, --mqtt and --kafka"),
         (["--mqtt", "here:x", "--topic", "#"], "expected HOST or HOST:PORT"),
     ],
 )
