@@ -14,6 +14,8 @@ from pathlib import Path
 
 import paho.mqtt.client as paho
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.integration.edges import until
@@ -114,3 +116,38 @@ def test_from_a_broker_to_edges_that_read_every_sensor(
         for process in edges:
             assert process.wait(30) == 0
         log.close()
+
+
+def test_from_a_kafka_topic(tmp_path: Path, kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = f"{kafka_settings.prefix}plant.readings"
+    admin = AdminClient({"bootstrap.servers": kafka_settings.servers})
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(60)
+    producer = Producer({"bootstrap.servers": kafka_settings.servers})
+    stop = threading.Event()
+
+    def send() -> None:
+        for number in itertools.count():
+            if stop.wait(0.2):
+                return
+            body = {"v": 20 + number % 7, "time": time.time()}
+            producer.produce(topic, json.dumps([{"id": name, **body} for name in ("a", "b")]).encode())
+            producer.poll(0)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        options = ["--kafka", kafka_settings.servers, "--topic", topic, "--listen", "8", "--edges", "2"]
+        command = [sys.executable, "-m", "tsunagi.cli", "init", str(tmp_path / "plant"), *options]
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+    finally:
+        stop.set()
+        thread.join()
+        producer.flush(30)
+    assert made.returncode == 0, made.stderr
+    monkeypatch.chdir(tmp_path / "plant")
+    settings = load()
+    assert [(sensor.name, sensor.edge) for sensor in read_sensors(settings.sensors).sensors] == [
+        ("a", "edge-1"),
+        ("b", "edge-2"),
+    ]
+    assert (settings.source.kafka.topic, settings.kafka.servers) == (topic, kafka_settings.servers)
