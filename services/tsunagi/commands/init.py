@@ -40,7 +40,8 @@ def init(
 
     It reads a CSV, or listens to MQTT or Kafka for a while. It shows what it found, and writes the sensors table,
     tsunagi.toml with the way to read your messages, and a query. Look them through: edges and groups are a guess, by
-    topics and names. If the folder has other files of these names, it shows the difference and writes nothing.
+    topics and names. In a folder that has such files it shows the difference and writes nothing; sensors that stand in
+    the table stay as they are, and new ones come behind them.
 
     \b
     tsunagi init plant --mqtt broker.local --topic 'plant/#' --listen 60
@@ -51,7 +52,7 @@ def init(
     from rich.console import Console
 
     from tsunagi.project.finding import find_in_file, find_in_messages
-    from tsunagi.project.folder import project, show, write
+    from tsunagi.project.folder import SENSORS, project, show, write
     from tsunagi.project.listening import listen
 
     if sum(given is not None for given in (file, mqtt, kafka)) != 1:
@@ -75,7 +76,8 @@ def init(
             source = {"kind": "mqtt", "mqtt": given}
         found = find_in_messages(source, listen(source, listen_s, lambda line: click.echo(line, err=True)))
     show(found, Console())
-    files = project(found, edges)
+    table = folder / SENSORS
+    files = project(found, edges, table.read_text(encoding="utf-8") if table.exists() else "")
     if not write(folder, files, click.echo, replace=replace):
         raise SystemExit(1)
     click.echo(

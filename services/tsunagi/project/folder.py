@@ -7,7 +7,7 @@ import difflib
 import io
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich import box
@@ -15,12 +15,14 @@ from rich.console import Console
 from rich.table import Table
 
 from tsunagi.project.finding import FoundFleet
-from tsunagi.project.fleet import areas_of, edges_of, held_s, slots_for, usual_interval_s
+from tsunagi.project.fleet import Series, areas_of, edges_of, held_s, slots_for, usual_interval_s
 from tsunagi.runtime.example import toml_text
 from tsunagi.runtime.settings import ConfigError, Settings
 
 SENSORS, CONFIG, QUERY = "sensors.csv", "tsunagi.toml", "queries/overview.sql"
 """The files of a project folder."""
+_COLUMNS = ["sensor", "edge", "group", "unit", "max_age_s"]
+"""The columns of a new sensors table."""
 _LISTED = 20
 """Most sensors that are listed on the screen."""
 _SLIDE_S = 10.0
@@ -45,26 +47,43 @@ ORDER WITHIN group;
 """The query of a new project; its window depends on the length of a step."""
 
 
-def project(found: FoundFleet, edges: int | None = None) -> dict[str, str]:
+def project(found: FoundFleet, edges: int | None = None, before: str = "") -> dict[str, str]:
     """Return the files of the project folder, by name.
 
     Args:
         edges: how many edges there are; None = one for each area of the plant.
+        before: the sensors table that the folder has; "" = none.
     """
     series = sorted(found.series.values(), key=lambda item: item.name)
-    areas = areas_of(series)
-    edge_of = edges_of(areas, edges)
     interval_s = usual_interval_s(series)
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["sensor", "edge", "group", "unit", "max_age_s"])
-    for item in series:
-        table.writerow([item.name, edge_of[item.name], areas[item.name], "", held_s(item, interval_s) or ""])
     several = max(1, round(1 / interval_s))  # a step is a second at least
     step_s = several * interval_s
     slide_s = step_s * math.ceil(_SLIDE_S / step_s)
-    overview = _OVERVIEW.format(range_s=6 * slide_s, slide_s=slide_s)
-    return {SENSORS: text.getvalue(), CONFIG: _config(found, interval_s, several, len(series)), QUERY: overview}
+    return {
+        SENSORS: _table(series, interval_s, edges, before),
+        CONFIG: _config(found, interval_s, several, len(series)),
+        QUERY: _OVERVIEW.format(range_s=6 * slide_s, slide_s=slide_s),
+    }
+
+
+def _table(series: Sequence[Series], interval_s: float, edges: int | None, before: str) -> str:
+    """Return the sensors table: what stands in it already stays as it is, since a sensor's id is its row."""
+    areas = areas_of(series)
+    edge_of = edges_of(areas, edges)
+    text = io.StringIO()
+    text.write(before if before.endswith("\n") or not before else f"{before}\n")
+    table = csv.writer(text, lineterminator="\n")
+    header, *rows = list(csv.reader(before.splitlines())) or [_COLUMNS]
+    if not before:
+        table.writerow(header)
+    place = header.index("sensor") if "sensor" in header else 0
+    known = {row[place].strip() for row in rows if len(row) > place}
+    for item in series:
+        if item.name not in known:
+            cells = {"sensor": item.name, "edge": edge_of[item.name], "group": areas[item.name]}
+            cells["max_age_s"] = str(held_s(item, interval_s) or "")
+            table.writerow([cells.get(name.strip(), "") for name in header])
+    return text.getvalue()
 
 
 def _config(found: FoundFleet, interval_s: float, several: int, sensors: int) -> str:

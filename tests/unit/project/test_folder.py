@@ -114,6 +114,16 @@ def test_times_that_are_cut_to_seconds_are_waited_for(cut: bool, expected_s: flo
     assert disorder_s(found, 0.5) == expected_s
 
 
+def test_sensors_that_stand_in_the_table_keep_their_rows_and_what_was_written_there() -> None:
+    found = FoundFleet({"kind": "mqtt"})
+    found.series |= {name: series(name, 1, f"plant/{name}") for name in ("b", "a", "new one")}
+    before = "sensor,group,edge,site\nb,mine,left,north\n\ngone,mine,left,north\na,mine,right,south"
+    table = project(found, before=before)["sensors.csv"]
+    assert table == f"{before}\nnew one,plant,plant,\n"
+    assert project(found, before=table)["sensors.csv"] == table
+    assert project(found)["sensors.csv"].splitlines()[1].startswith("a,plant")
+
+
 def test_a_file_that_edges_cannot_replay_is_refused(tmp_path: Path) -> None:
     (tmp_path / "history.parquet").write_bytes(b"PAR1")
     found = CliRunner().invoke(cli, ["init", str(tmp_path / "plant"), "--csv", str(tmp_path / "history.parquet")])
