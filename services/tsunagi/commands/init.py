@@ -65,10 +65,10 @@ def init(
         source: dict[str, Any] = {"kind": "kafka", "kafka": {"topic": topic, "servers": kafka}}
         if mqtt is not None:
             host, _, port = mqtt.partition(":")
-            login = {"username": username, "password_file": password_file, "ca_file": ca_file}
-            given: dict[str, Any] = {"host": host, "topic": topic} | {
-                key: value for key, value in login.items() if value
-            }
+            given: dict[str, Any] = {"host": host, "topic": topic} | ({"username": username} if username else {})
+            for key, path in (("password_file", password_file), ("ca_file", ca_file)):
+                if path:  # services start in the folder
+                    given[key] = str(Path(path).absolute())
             if port:
                 if not port.isdecimal():
                     raise click.BadParameter(f"found {mqtt!r}, expected HOST or HOST:PORT", param_hint="--mqtt")
