@@ -256,7 +256,7 @@ def _alike(pool: tuple[str, ...], codes: Ints, bounds: Sequence[tuple[int, int]]
     return found
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)  # each with 4 MB at most, of blocks of twenty texts
 def _known_pieces(pool: tuple[str, ...]) -> dict[tuple[bytes, bytes], bytes]:
     """Return the encoded pieces of a pool, by codes and `valid`: the same ones often come in the next call."""
     del pool
