@@ -73,9 +73,7 @@ class QueryProgram:
     @cached_property
     def whole(self) -> frozenset[str]:
         """The published queries that need all rows in one place."""
-        apart = frozenset(name for names in self.apart.values() for name in names)
-        names = frozenset(plan.name for plan in self.compiled.published)
-        return names - self.split - self.fills.keys() - apart - self.summed
+        return self._together - self.summed
 
     @cached_property
     def apart(self) -> dict[Opk, frozenset[str]]:
@@ -89,9 +87,13 @@ class QueryProgram:
     @cached_property
     def summed(self) -> frozenset[str]:
         """The published queries that need all rows, but whose rows P-SORT cores may add up."""
-        apart = frozenset(name for names in self.apart.values() for name in names)
-        found = summed_queries(self.compiled) if self.by_sums else frozenset()
-        return found - self.split - self.fills.keys() - apart
+        return self._together & summed_queries(self.compiled) if self.by_sums else frozenset()
+
+    @cached_property
+    def _together(self) -> frozenset[str]:
+        """The published queries that one query core runs, since neither groups nor OPKs split them."""
+        apart = {name for names in self.apart.values() for name in names}
+        return frozenset(plan.name for plan in self.compiled.published) - self.split - self.fills.keys() - apart
 
     @cached_property
     def adding(self) -> Queries:

@@ -18,7 +18,7 @@ from tsunagi_spark.layout import Ints
 from tsunagi_spark.query_program import QueryProgram
 
 _ALL = 2**62
-"""Behind every step."""
+"""A step that is later than any that a row can have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from string import Formatter
 from typing import Any, NamedTuple
 
@@ -58,7 +58,7 @@ class FieldsDecoder:
 
     def __init__(self, decoder: Decoder, source: SourceSettings) -> None:
         self._decoder = decoder
-        self._entries = [Entry(item, decoder.edge) for item in source.fields]
+        self._entries = Entries(source.fields, decoder.edge)
 
     def readings(self, message: Message) -> Sequence[Reading | ReadingFault]:
         """Return the readings of a message, and why others cannot be used."""
@@ -70,18 +70,11 @@ class FieldsDecoder:
             return [ReadingFault(UNREADABLE, message.sensor or "", str(error))]
         if self._decoder.is_event(body):
             return [self._decoder.decode(message)]
-        found: list[Reading | ReadingFault] = []
-        tried = 0
-        for entry in self._entries:
-            names = entry.levels(message.topic)
-            if names is not None:
-                tried += 1
-                names = {"key": message.sensor or "", "edge": self._decoder.edge, **names}
-                found += entry.readings(body, names, message, self._decoder.place)
+        found = self._entries.readings(body, message, self._decoder.place)
         if found:
             return found
         detail = "no entry of [source] fields finds a value in it"
-        if not tried:
+        if not self._entries.know(message.topic):
             detail = f"no entry of [source] fields is for the topic {message.topic[:200]!r}"
         return [ReadingFault(NO_FIELD, message.sensor or "", detail)]
 
@@ -91,7 +84,40 @@ def with_fields(decoder: Decoder, source: SourceSettings) -> Decoder | FieldsDec
     return FieldsDecoder(decoder, source) if source.fields else decoder
 
 
-class Entry:
+class Entries:
+    """All tables of `[source] fields`.
+
+    Args:
+        edge: the name that stands for `{edge}`.
+    """
+
+    def __init__(self, fields: Iterable[FieldSettings], edge: str) -> None:
+        self._entries = [_Entry(item, edge) for item in fields]
+        self._edge = edge
+
+    def know(self, topic: str) -> bool:
+        """Return whether one of them is for a topic."""
+        return any(entry.levels(topic) is not None for entry in self._entries)
+
+    def readings(
+        self, body: object, message: Message, place_of: Callable[[str], int | ReadingFault]
+    ) -> list[Reading | ReadingFault]:
+        """Return the readings of a message, and why others cannot be used; nothing if no table finds a value.
+
+        Args:
+            body: what `parse` has made of the message.
+            place_of: returns the place of a sensor, or why it has none.
+        """
+        found: list[Reading | ReadingFault] = []
+        for entry in self._entries:
+            levels = entry.levels(message.topic)
+            if levels is not None:
+                names = {"key": message.sensor or "", "edge": self._edge, **levels}
+                found += entry.readings(body, names, message, place_of)
+        return found
+
+
+class _Entry:
     """One table of `[source] fields`."""
 
     def __init__(self, item: FieldSettings, edge: str) -> None:

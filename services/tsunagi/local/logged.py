@@ -10,30 +10,23 @@ from tsunagi.recovery.fit import IN_MEMORY_BYTES
 from tsunagi.recovery.step_history import StepCollector, StepHistory
 from tsunagi.replay.generations import message_of
 from tsunagi.runtime.columns import floats, sensors
-from tsunagi.runtime.log import TUPLES, Log, LogError, Position, Reader
+from tsunagi.runtime.log import TUPLES, LogError, Reader
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
-from tsunagi.system.topics import tool_log
+from tsunagi.system.topics import range_of, records_between, tool_log
 
-_READ_RECORDS = 2000
-"""The most records of one read."""
-_READ_S = 0.5
-"""Longest wait of one read, in seconds."""
-_PATIENCE_S = 30.0
-"""A slot's log counts as unreadable if no record comes for so long, in seconds."""
 _TELL_S = 3.0
 """Seconds between two lines of progress."""
 
 
 def read_logged(
-    settings: Settings, table: SensorTable, last_us: int | None, tell: Callable[[str], None], log: Log | None = None
+    settings: Settings, table: SensorTable, last_us: int | None, tell: Callable[[str], None]
 ) -> StepHistory:
     """Return what edges have sent, as the log holds it; estimates of lost readings are not among it.
 
     Args:
         last_us: how long before the newest record of each slot it begins, in microseconds; None = all there is.
         tell: called with lines of progress.
-        log: another log than the configured one.
 
     Raises:
         LogError: the log does not answer.
@@ -41,7 +34,7 @@ def read_logged(
     """
     if settings.query.mode == "tuples":
         raise ModelError('--from-log: found [query] mode = "tuples", expected steps, in which a value can be missing')
-    source = log or tool_log(settings, "fit")
+    source = tool_log(settings, "fit")
     names = [sensor.name for sensor in table.sensors]
     collector = StepCollector(f"the log of {settings.kafka.servers}", names, IN_MEMORY_BYTES)
     reader = source.reader()
@@ -60,45 +53,36 @@ def read_logged(
 def _read_slot(
     reader: Reader, slot: int, last_us: int | None, collector: StepCollector, tell: Callable[[str], None]
 ) -> None:
-    low, high = reader.range(TUPLES, slot)
+    low, high = range_of(reader, TUPLES, slot)
     if low >= high:
         return
     begin = low if last_us is None else _beginning(reader, slot, low, high, last_us)
-    reader.assign([Position(TUPLES, slot, begin)])
-    at, told_s = begin, time.monotonic()
-    deadline_s = told_s + _PATIENCE_S
-    while at < high:
-        now_s = time.monotonic()
-        for record in reader.read(_READ_RECORDS, _READ_S):
-            at, deadline_s = record.offset + 1, now_s + _PATIENCE_S
-            message = message_of(record) if record.offset < high else None
+    told_s = time.monotonic()
+    for records in records_between(reader, TUPLES, slot, begin, high):
+        for record in records:
+            message = message_of(record)
             if message is not None and message.HasField("batch") and message.batch.sensor:
                 batch = message.batch
                 collector.add(batch.step, sensors(batch.sensor), floats(batch.value))
-        if now_s > deadline_s:
-            raise LogError(f"{TUPLES}/{slot}: read up to {at} only, expected {high}")
-        if now_s - told_s > _TELL_S:
-            told_s = now_s
-            tell(f"reading the log: slot {slot}, {at - begin:,} of {high - begin:,} records")
+        if time.monotonic() - told_s > _TELL_S:
+            told_s = time.monotonic()
+            tell(f"reading the log: slot {slot}, {records[-1].offset + 1 - begin:,} of {high - begin:,} records")
 
 
 def _beginning(reader: Reader, slot: int, low: int, high: int, last_us: int) -> int:
     """Return the offset of the first record that was appended at most so long before the last one, by bisection."""
-    newest_us = _appended_us(reader, slot, high - 1)
+
+    def appended_us(offset: int) -> int:
+        """Return when the record at an offset, or the next one that is there, was appended."""
+        for records in records_between(reader, TUPLES, slot, offset, high):
+            return records[0].appended_us
+        raise LogError(f"{TUPLES}/{slot}: found no record from {offset} on, expected some below {high}")
+
+    first_us = appended_us(high - 1) - last_us
     while low < high - 1:
         middle = (low + high) // 2
-        if _appended_us(reader, slot, middle) < newest_us - last_us:
+        if appended_us(middle) < first_us:
             low = middle
         else:
             high = middle
     return low
-
-
-def _appended_us(reader: Reader, slot: int, offset: int) -> int:
-    """Return when the record at an offset, or the next one that is there, was appended, in microseconds since 1970."""
-    reader.assign([Position(TUPLES, slot, offset)])
-    deadline_s = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < deadline_s:
-        for record in reader.read(1, _READ_S):
-            return record.appended_us
-    raise LogError(f"{TUPLES}/{slot}: offset {offset} cannot be read")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tsunagi.edge.decode import Reading, ReadingFault
-from tsunagi.edge.fields import Entry, parse
+from tsunagi.edge.decode import ReadingFault
+from tsunagi.edge.fields import Entries, parse
 from tsunagi.edge.inbox import Message
 from tsunagi.edge.source import SourceError
 from tsunagi.project.fleet import Series
@@ -59,24 +59,24 @@ def find_in_messages(source: Mapping[str, Any], messages: Sequence[Message]) -> 
     Raises:
         SourceError: there are no values in them.
     """
-    samples = []
     found = FoundFleet(source)
+    bodies: list[tuple[Message, object]] = []
     for message in messages:
         try:
-            samples.append(Sample(message.topic, parse(message.payload), message.arrived_us))
+            bodies.append((message, parse(message.payload)))
         except ValueError:
             found.unusable["unreadable"] = found.unusable.get("unreadable", 0) + 1
-    fields = propose(samples)
+    fields = propose(Sample(message.topic, body, message.arrived_us) for message, body in bodies)
     if not fields:
         raise SourceError(f"found {len(messages)} messages and no number in any of them")
     found.source["fields"] = fields
-    entries = [Entry(FieldSettings.model_validate(table), "init") for table in fields]
-    for message in messages:
-        _read(message, entries, found)
+    entries = Entries([FieldSettings.model_validate(table) for table in fields], "")
+    for message, body in bodies:
+        _read(message, body, entries, found)
     return found
 
 
-def _read(message: Message, entries: Iterable[Entry], found: FoundFleet) -> None:
+def _read(message: Message, body: object, entries: Entries, found: FoundFleet) -> None:
     """Read a message as an edge will."""
     names: list[str] = []
 
@@ -84,19 +84,11 @@ def _read(message: Message, entries: Iterable[Entry], found: FoundFleet) -> None
         names.append(name)
         return len(names) - 1
 
-    try:
-        body = parse(message.payload)
-    except ValueError:
-        return
-    for entry in entries:
-        levels = entry.levels(message.topic)
-        if levels is None:
+    for item in entries.readings(body, message, place_of):
+        if isinstance(item, ReadingFault):
+            found.unusable[item.reason] = found.unusable.get(item.reason, 0) + 1
             continue
-        for item in entry.readings(body, {"key": message.sensor or "", "edge": "", **levels}, message, place_of):
-            if isinstance(item, ReadingFault):
-                found.unusable[item.reason] = found.unusable.get(item.reason, 0) + 1
-            elif isinstance(item, Reading):
-                name = names[item.place]
-                series = found.series.setdefault(name, Series(name, tuple(message.topic.split("/"))))
-                series.add(item.time_us, item.value)
-                found.slowest_s = max(found.slowest_s, (message.arrived_us - item.time_us) / 1e6)
+        name = names[item.place]
+        series = found.series.setdefault(name, Series(name, tuple(message.topic.split("/"))))
+        series.add(item.time_us, item.value)
+        found.slowest_s = max(found.slowest_s, (message.arrived_us - item.time_us) / 1e6)

@@ -28,7 +28,7 @@ _LISTED = 20
 _SLIDE_S = 10.0
 """The overview comes about so often, in seconds; it is of six times as long."""
 _FEW = 3
-"""Of fewer readings nothing is concluded."""
+"""Whether a sensor's times are cut to whole seconds is only judged if it has sent more readings than this."""
 _SECOND_US = 1_000_000
 """Microseconds in a second."""
 _DISORDER = 2.0

@@ -68,6 +68,11 @@ class Stream:
     looked_up: frozenset[str] = frozenset()
 
     @property
+    def of_sensor(self) -> frozenset[str]:
+        """The columns that are the same in all rows of a sensor: those that the sensors table has."""
+        return frozenset(self.columns.keys() - OF_ROWS) if self.name == READINGS else self.looked_up
+
+    @property
     def own(self) -> dict[str, Kind]:
         """The columns that its rows come with."""
         return {name: kind for name, kind in self.columns.items() if name not in self.looked_up}

@@ -122,5 +122,4 @@ def _finer(program: Program, name: str, keys: set[str], columns: list[str]) -> b
     stream = program.catalog.streams.get(name)
     if stream is None or not columns or stream.key not in keys:
         return False
-    of_sensor = stream.columns.keys() - OF_ROWS if name == READINGS else stream.looked_up
-    return set(columns) <= {*of_sensor, stream.key}
+    return set(columns) <= {*stream.of_sensor, stream.key}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from tsunagi.query.catalog import OF_ROWS, READINGS
+from tsunagi.query.catalog import READINGS
 from tsunagi.query.expressions import Expression, Reference
 from tsunagi.query.plan import QueryPlan
 from tsunagi.query.planning import Program
@@ -76,17 +76,14 @@ def is_summable(program: Program, plan: QueryPlan) -> bool:
     Its aggregates must be ones whose states are sums, least or greatest numbers. And it must group by nothing, or by
     columns of the sensors table: there are fewer such groups than sensors. Otherwise sums would be no less than rows.
     """
-    if not plan.grouped or len(plan.sources) != 1 or plan.sources[0].window is None:
+    if not plan.grouped or len(plan.sources) != 1:
         return False
     (source,) = plan.sources
-    if source.window is None or not (source.window.kind == "range" or (source.window.kind, plan.period) == ("now", 1)):
+    stream, window = program.catalog.streams.get(source.name), source.window
+    if stream is None or window is None or not (window.kind == "range" or (window.kind, plan.period) == ("now", 1)):
         return False
-    stream = program.catalog.streams.get(source.name)
-    if stream is None:
-        return False
-    of_sensor = stream.columns.keys() - OF_ROWS - {stream.key} if stream.name == READINGS else stream.looked_up
-    groups = [item.name if isinstance(item, Reference) else "" for item in plan.groups]
-    if not {f"{source.alias}.{name}" for name in of_sensor} >= set(groups):
+    groups = {item.name if isinstance(item, Reference) else "" for item in plan.groups}
+    if not groups <= {f"{source.alias}.{name}" for name in stream.of_sensor - {stream.key}}:
         return False
     return not any(item.paired or item.own or item.aggregate.function in ("FIRST", "LAST") for item in plan.measures)
 

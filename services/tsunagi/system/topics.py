@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 from tsunagi.runtime.auth import authenticated
 from tsunagi.runtime.kafka import KafkaLog
@@ -68,19 +69,36 @@ def read_partition(source: Log, topic: str, partition: int) -> list[Record]:
         LogError: the log does not answer, or gives fewer records than it says it has.
     """
     reader = source.reader()
-    records: list[Record] = []
     try:
-        low, high = wait_for_range(reader, topic, partition, time.monotonic() + _CONNECT_S)
-        reader.assign([Position(topic, partition, low)])
-        idle = 0
-        while low < high and (not records or records[-1].offset < high - 1):
-            left = high - (records[-1].offset + 1 if records else low)
-            fresh = reader.read(min(_READ_RECORDS, left), _READ_S)
-            idle = 0 if fresh else idle + 1
-            if idle == _IDLE_READS:
-                end = records[-1].offset + 1 if records else low
-                raise LogError(f"{topic}/{partition}: read up to {end} only, expected {high}")
-            records.extend(record for record in fresh if record.offset < high)
+        low, high = range_of(reader, topic, partition)
+        return [record for some in records_between(reader, topic, partition, low, high) for record in some]
     finally:
         reader.close()
-    return records
+
+
+def range_of(reader: Reader, topic: str, partition: int) -> tuple[int, int]:
+    """Return a partition's first offset and its end, as long as a new client may take to connect.
+
+    Raises:
+        LogError: the log does not answer.
+    """
+    return wait_for_range(reader, topic, partition, time.monotonic() + _CONNECT_S)
+
+
+def records_between(reader: Reader, topic: str, partition: int, first: int, end: int) -> Iterator[list[Record]]:
+    """Yield the records of the offsets first <= offset < end, some at a time.
+
+    Raises:
+        LogError: the log does not answer, or gives fewer records than it says it has.
+    """
+    reader.assign([Position(topic, partition, first)])
+    at, idle = first, 0
+    while at < end:
+        fresh = reader.read(min(_READ_RECORDS, end - at), _READ_S)
+        idle = 0 if fresh else idle + 1
+        if idle == _IDLE_READS:
+            raise LogError(f"{topic}/{partition}: read up to {at} only, expected {end}")
+        if fresh:
+            at = fresh[-1].offset + 1
+            if some := [record for record in fresh if record.offset < end]:
+                yield some

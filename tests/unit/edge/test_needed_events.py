@@ -1,4 +1,4 @@
-"""With [query] at_edge, an edge leaves out events and columns that no query uses. No query's result changes."""
+"""Tests that `[query] at_edge` leaves out events and columns that no query uses, and changes no query's result."""
 
 from __future__ import annotations
 

@@ -14,10 +14,9 @@ import pytest
 
 from tests.unit.spark import test_events as of_events
 from tests.unit.spark.test_query_core import FIRST, READINGS, STEP_US, layout_of, program, rows_of
-from tests.unit.spark.test_query_task import Sent
+from tests.unit.spark.test_query_task import checkpoint, without_kafka
 from tsunagi.query.encoding import EncodedBlock
 from tsunagi.runtime.messages import ResultBlock
-from tsunagi.runtime.settings import KafkaSettings
 from tsunagi_spark import query_task
 from tsunagi_spark.blocks import RecoveredRows
 from tsunagi_spark.frontier import NEVER
@@ -26,9 +25,8 @@ from tsunagi_spark.programs import opks_of, runs_direct
 from tsunagi_spark.queries import QueryAnswers
 from tsunagi_spark.query_core import QueryCore, partition_of
 from tsunagi_spark.query_program import QueryProgram
-from tsunagi_spark.query_task import parts_of, program_file, run_queries, state_files
-from tsunagi_spark.state import Store
-from tsunagi_spark.task_context import BatchContext, JobContext
+from tsunagi_spark.query_task import parts_of, run_queries, state_files
+from tsunagi_spark.task_context import BatchContext
 
 TEXT = """
 CREATE STREAM bids (lot TEXT, price DOUBLE, paid BOOLEAN);
@@ -150,22 +148,9 @@ def ordered_of(first: int, last: int, core: int) -> Ordered:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_apart_and_on_one_core_they_give_the_same(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, layout = 60, layout_of(CORES)
-    sent = Sent()
-    for name, value in {
-        "Sending": sent,
-        "layout_of": lambda *_: layout,
-        "_kept": {},
-        "_programs": {},
-        "_tables": {},
-    }.items():
-        monkeypatch.setattr(query_task, name, value)
-    store = Store(tmp_path)
-    store.prepare(CORES)
+    steps, sent = 60, without_kafka(monkeypatch, layout_of(CORES))
     programs = {1: program(TEXT, 1), 2: program(TEXT + MORE, 2), 3: program(TEXT, 3)}
-    for serial, made in programs.items():
-        store.write(program_file(serial), made.dump())
-    job = JobContext(str(tmp_path), STEP_US, 1, "blocks", 0, (), KafkaSettings(), 1, 10**9)
+    store, job = checkpoint(tmp_path, programs, CORES)
     log = log_of(steps)
     chance = random.Random(seed)
     at, batch, before = 0, 0, 0

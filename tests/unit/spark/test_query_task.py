@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
-from tests.unit.spark.test_query_core import FIRST, layout_of, program, rows_of
+from tests.unit.spark.test_query_core import FIRST, STEP_US, layout_of, program, rows_of
 from tsunagi.query.definitions import definitions_of
 from tsunagi.query.encoding import EncodedBlock
 from tsunagi.runtime.log import LogError
 from tsunagi.runtime.settings import KafkaSettings
 from tsunagi_spark import query_task
 from tsunagi_spark.frontier import NEVER
+from tsunagi_spark.layout import Layout
 from tsunagi_spark.query_core import QueryCore
+from tsunagi_spark.query_program import QueryProgram
 from tsunagi_spark.query_task import QueryParts, _packed, forget_ended, program_file, run_queries
 from tsunagi_spark.state import KEPT, StateError, Store
 from tsunagi_spark.task_context import BatchContext, JobContext
@@ -53,11 +55,7 @@ class Place:
     sent: Sent
 
     def __post_init__(self) -> None:
-        self.store = Store(self.directory)
-        self.store.prepare(2)
-        self.store.write(program_file(1), program(WINDOW, 1).dump())
-        self.store.write(program_file(2), program("", 2).dump())
-        self.job = JobContext(str(self.directory), 1, 1, "blocks", 0, (), KafkaSettings(), 1, 10**9)
+        self.store, self.job = checkpoint(self.directory, {1: program(WINDOW, 1), 2: program("", 2)})
 
     def run(
         self, batch: int, serial: int = 1, before: int = 1, fills: tuple[str, ...] = ()
@@ -81,17 +79,29 @@ class Place:
         return sorted(path.name for path in (self.store.root / "queries").glob(f"{prefix}*"))
 
 
+def without_kafka(monkeypatch: pytest.MonkeyPatch, layout: Layout) -> Sent:
+    """Let query cores run in this process without Kafka, and without what an earlier test has kept."""
+    sent = Sent()
+    monkeypatch.setattr(query_task, "Sending", sent)
+    monkeypatch.setattr(query_task, "layout_of", lambda *_: layout)
+    for kept in ("_kept", "_programs", "_tables"):
+        monkeypatch.setattr(query_task, kept, {})
+    return sent
+
+
+def checkpoint(directory: Path, programs: Mapping[int, QueryProgram], cores: int = 2) -> tuple[Store, JobContext]:
+    """Return a job's state with programs written down, by serial."""
+    store = Store(directory)
+    store.prepare(cores)
+    for serial, made in programs.items():
+        store.write(program_file(serial), made.dump())
+    return store, JobContext(str(directory), STEP_US, 1, "blocks", 0, (), KafkaSettings(), 1, 10**9)
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    sent = Sent()
-    kept: dict[Any, Any] = {}
-    monkeypatch.setattr(query_task, "Sending", sent)
-    monkeypatch.setattr(query_task, "layout_of", lambda *_: layout_of(cores=2))
-    monkeypatch.setattr(query_task, "_kept", kept)
-    monkeypatch.setattr(query_task, "_programs", {})
-    monkeypatch.setattr(query_task, "_tables", {})
     monkeypatch.setattr("tsunagi.query.windows._CELLS", 60)
-    return Place(tmp_path, sent)
+    return Place(tmp_path, without_kafka(monkeypatch, layout_of(cores=2)))
 
 
 def test_a_batch_that_runs_again_sends_the_same_wherever_it_runs(place: Place) -> None:

@@ -9,20 +9,18 @@ import pytest
 
 from tests.unit.spark import test_events as of_events
 from tests.unit.spark.test_opk import CORES, log_of, ordered_of
-from tests.unit.spark.test_query_core import FIRST, READINGS, STEP_US, layout_of, program, rows_of
-from tests.unit.spark.test_query_task import Sent
+from tests.unit.spark.test_query_core import FIRST, READINGS, layout_of, program, rows_of
+from tests.unit.spark.test_query_task import checkpoint, without_kafka
 from tsunagi.query.encoding import EncodedBlock
 from tsunagi.runtime.messages import ResultBlock
-from tsunagi.runtime.settings import KafkaSettings
 from tsunagi_spark import query_task
 from tsunagi_spark.frontier import NEVER
 from tsunagi_spark.programs import runs_direct, sums_up
 from tsunagi_spark.query_core import QueryCore, partition_of
 from tsunagi_spark.query_program import QueryProgram
-from tsunagi_spark.query_task import parts_of, program_file, run_queries, state_files
-from tsunagi_spark.state import Store
+from tsunagi_spark.query_task import parts_of, run_queries, state_files
 from tsunagi_spark.summed_rows import SummedRows
-from tsunagi_spark.task_context import BatchContext, JobContext
+from tsunagi_spark.task_context import BatchContext
 
 STREAMS = """
 CREATE STREAM bids (lot TEXT, price DOUBLE, paid BOOLEAN);
@@ -100,22 +98,9 @@ def test_added_up_and_on_one_core_they_give_the_same(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cores are complete up to different steps; one query comes and goes; state is read anew at any batch."""
-    steps, layout = 60, layout_of(CORES)
-    sent = Sent()
-    for name, value in {
-        "Sending": sent,
-        "layout_of": lambda *_: layout,
-        "_kept": {},
-        "_programs": {},
-        "_tables": {},
-    }.items():
-        monkeypatch.setattr(query_task, name, value)
-    store = Store(tmp_path)
-    store.prepare(CORES)
+    steps, sent = 60, without_kafka(monkeypatch, layout_of(CORES))
     programs = {1: program(TEXT, 1), 2: program(TEXT + MORE, 2), 3: program(TEXT, 3)}
-    for serial, made in programs.items():
-        store.write(program_file(serial), made.dump())
-    job = JobContext(str(tmp_path), STEP_US, 1, "blocks", 0, (), KafkaSettings(), 1, 10**9)
+    store, job = checkpoint(tmp_path, programs, CORES)
     log = log_of(steps)
     chance = random.Random(seed)
     at, batch, before = [0] * CORES, 0, 0

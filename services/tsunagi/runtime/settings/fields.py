@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from tsunagi.runtime.settings.section import Number, Section
 
 EVERY = "*"
-"""In `values`: every number of the message."""
+"""The entry of `values` that stands for every number of the message."""
 
 
 class FieldSettings(Section):
