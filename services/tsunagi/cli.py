@@ -15,6 +15,7 @@ from tsunagi.commands.edge import edge
 from tsunagi.commands.fit import fit
 from tsunagi.commands.gateway import gateway, secondary
 from tsunagi.commands.init import init
+from tsunagi.commands.learner import learner
 from tsunagi.commands.query import query
 from tsunagi.commands.recovery import recovery
 from tsunagi.commands.replay import replay
@@ -25,7 +26,7 @@ from tsunagi.commands.system import down, results, setup, status, topics, up, wa
 from tsunagi.runtime.explain import debugging, explain
 from tsunagi.runtime.threads import fix_arithmetic
 
-_SERVICES = (edge, gateway, secondary, scaler, spark)
+_SERVICES = (edge, gateway, secondary, scaler, learner, spark)
 """The commands that run one service each, until it is stopped."""
 _SYSTEM = (setup, init, up, status, results, wait, down, topics, query, standby, recovery, fit, replay, demo, chaos)
 """The commands for the system as a whole, and the tools."""

@@ -51,6 +51,27 @@ def change(**given: Any) -> None:
     ask(load(), {name: value for name, value in given.items() if value is not None}, click.echo)
 
 
+@recovery.command("use")
+@click.argument("model", type=FILE, required=False)
+@click.option("--configured", is_flag=True, help="Use the model of [recovery] again, or what the learner makes.")
+def use(model: Path | None, configured: bool) -> None:
+    """Put a recovery MODEL in force while the system runs.
+
+    The model goes into the store ([recovery] store), which all workers must see. It comes into force through the logs
+    of the slots, so that outputs can be computed again, and stays so over restarts. Its bounds are measured anew.
+
+    \b
+    tsunagi recovery use models/first.bin
+    tsunagi recovery use --configured
+    """
+    from tsunagi.local.recovery import use_model
+    from tsunagi.runtime.settings import load
+
+    if (model is None) != configured:
+        raise click.UsageError("Expected either a MODEL or --configured.")
+    use_model(load(), model, click.echo)
+
+
 @recovery.command("explore")
 @click.option("--model", "model_file", type=FILE, help="Recovery model [default: the configured one].")
 @click.option("--sensors", type=FILE, help="Sensors table [default: the configured one].")

@@ -1,15 +1,24 @@
-"""`tsunagi recovery set`: changes eps, delta or the number of helpers while the slots run."""
+"""`tsunagi recovery set` and `use`: change what the recovery aims at, and its model, while the slots run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import structlog
 from pydantic import ValidationError
 
-from tsunagi.runtime.messages import VERSION, Plan, RecoveryTarget
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.store import publish
+from tsunagi.runtime.log import PLAN, Log
+from tsunagi.runtime.message_reading import read_message
+from tsunagi.runtime.messages import VERSION, ModelTarget, Plan, RecoveryTarget
+from tsunagi.runtime.plan import Words
+from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings
 from tsunagi.system.plan import write_plan
+from tsunagi.system.topics import read_partition
 from tsunagi.worker.recovery_target import merged
 
 
@@ -38,3 +47,35 @@ def ask(settings: Settings, fields: dict[str, Any], tell: Callable[[str], None])
         f"eps {aimed.eps:g}, delta {aimed.delta:g}, at most {aimed.helpers} helpers a slot; "
         f"values wider than eps: {aimed.unbounded}"
     )
+
+
+def use_model(settings: Settings, model_file: Path | None, tell: Callable[[str], None]) -> None:
+    """Put a model in force through `plan`; None = the one that the settings name, or that the learner makes next.
+
+    Raises:
+        ModelError: the file is no model, or knows none of the fleet's sensors.
+        LogError: the broker does not take the record.
+    """
+    if model_file is None:
+        write_plan(settings, {"model": Plan(version=VERSION, model=ModelTarget(as_configured=True, by="user"))})
+        tell(f"model: as configured ({settings.recovery.model or 'none'})")
+        return
+    names = {sensor.name for sensor in read_sensors(settings.sensors).sensors}
+    sha256, model = publish(model_file, settings.recovery.store)
+    known = sum(name in names for name in model.names)
+    if not known:
+        raise ModelError(f"{model_file}: found none of the sensors of {settings.sensors} in it")
+    steps = int(model.about.get("steps", 0))
+    target = ModelTarget(sha256=sha256, by="user", sensors=len(model), steps=steps)
+    write_plan(settings, {"model": Plan(version=VERSION, model=target)})
+    tell(f"model: {model_file}, sha256 {sha256}; it knows {known} of {len(names)} sensors")
+
+
+def model_in_force(source: Log) -> ModelTarget | None:
+    """Return the model that `plan` names; None if it names none."""
+    words, logger, found = Words(), structlog.get_logger("tsunagi.plan"), None
+    for record in read_partition(source, PLAN, 0):
+        plan = read_message(Plan, record, logger)
+        if plan is not None and words.take(plan, record.offset) and plan.WhichOneof("body") == "model":
+            found = None if plan.model.as_configured else plan.model
+    return found

@@ -13,7 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tsunagi.local.fleet import Fleet
+from tsunagi.local.recovery import model_in_force
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED, RESULTS, TUPLES, LogError
+from tsunagi.runtime.messages import ModelTarget
 from tsunagi.runtime.settings import Settings
 from tsunagi.system import processes
 from tsunagi.system.topics import tool_log
@@ -40,8 +42,8 @@ def read_status(settings: Settings) -> dict[str, Any]:
     """Return the state of the system, from the log and the pid files.
 
     Returns:
-        {"broker", "slots": [...], "spark": {...}, "nodes": [...], "processes": [...], "results": {...}}, as `--json`
-        prints it.
+        {"broker", "slots": [...], "spark": {...}, "nodes": [...], "processes": [...], "results": {...},
+        "recovery": {...}}, as `--json` prints it.
 
     Raises:
         LogError: the broker does not answer, or has no topics of this system.
@@ -68,6 +70,7 @@ def read_status(settings: Settings) -> dict[str, Any]:
             for p in range(log.partitions(topic))
         }
         aside = {topic: reader.range(topic, 0)[1] for topic in (LATE, DEAD_LETTERS)}
+        recovery = _recovery(fleet, settings, model_in_force(log))
     finally:
         reader.close()
         fleet.close()
@@ -83,7 +86,8 @@ def read_status(settings: Settings) -> dict[str, Any]:
         "results": {str(p): end for (topic, p), end in sorted(ends.items()) if topic == RESULTS},
         "late": aside[LATE],
         "dead_letters": aside[DEAD_LETTERS],
-        "unmodelled": not settings.recovery.model and any(item.use == "recover" for item in settings.query.chain),
+        "step_s": settings.steps.slide_s,
+        "recovery": recovery,
     }
 
 
@@ -130,6 +134,63 @@ def _spark(fleet: Fleet, settings: Settings) -> dict[str, Any]:
         "cut": beat.cut,
         "fault": beat.fault,
     }
+
+
+def _recovery(fleet: Fleet, settings: Settings, target: ModelTarget | None) -> dict[str, Any]:
+    """Return which model is in force, and how far the learner is; {} if no value is recovered.
+
+    Args:
+        target: the model that `plan` names; None = it names none.
+    """
+    if not any(item.use == "recover" for item in settings.query.chain):
+        return {}
+    found: dict[str, Any] = {"model": settings.recovery.model, "learn": settings.recovery.learn}
+    if target is not None:
+        found["in_force"] = {field.name: value for field, value in target.ListFields()}
+    beats = [beat.learner for beat in fleet.fresh("learner").values()]
+    if beats:
+        beat = beats[0]
+        found["learner"] = {"steps": beat.steps, "needed": beat.needed, "fitting": beat.fitting}
+        found["learner"] |= {"fault": beat.fault, "out": list(beat.out)}
+    return found
+
+
+def recovery_line(recovery: Mapping[str, Any], step_s: float) -> str:
+    """Say in one line which model is in force, and what the learner waits for.
+
+    Args:
+        step_s: length of a step, seconds.
+    """
+    target, learner = recovery.get("in_force"), recovery.get("learner")
+    if target and target["by"] == "learner":
+        text = (
+            f"model of {target['sensors']} sensors, learned from {target['steps']} steps; on hidden readings it errs "
+        )
+        text += f"by {target['error']:.2g} sd (last value or mean: {target['naive']:.2g})"
+    elif target:
+        text = f"model of {target['sensors']} sensors, {target['sha256'][:12]}, by `tsunagi recovery use`"
+    elif recovery["model"]:
+        text = f"model {recovery['model']}"
+    elif recovery["learn"]:
+        text = "no model yet: lost values stay missing"
+    else:
+        text = "no model ([recovery] model): lost values stay missing. `tsunagi fit --from-log` makes one of what has"
+        return f"{text} come, and [recovery] learn = true learns one"
+    if not recovery["learn"]:
+        return text
+    if learner is None:
+        return f"{text}; the learner does not run (`tsunagi learner run`)"
+    if target and target["by"] != "learner":
+        return f"{text}; the learner makes none until `tsunagi recovery use --configured`"
+    if learner["fault"]:
+        text += f"; the learner's last model was not put in force: {learner['fault']}"
+    if learner["fitting"]:
+        return f"{text}; the learner fits one to {learner['steps']} steps"
+    if learner["out"]:
+        return f"{text}; a new one waits until these edges are back: {', '.join(learner['out'])}"
+    left_s = max(0, learner["needed"] - learner["steps"]) * step_s
+    have = f"the learner has {learner['steps']} of {learner['needed']} steps for the next one"
+    return f"{text}; {have} ({left_s:.0f} s to go)"
 
 
 def _nodes(fleet: Fleet) -> list[dict[str, Any]]:
@@ -185,11 +246,8 @@ def print_status(status: Mapping[str, Any], console: Console) -> None:
         console.print(f"no heartbeat yet: {said}", markup=False)
     blocks = ", ".join(f"partition {p}: {end}" for p, end in status["results"].items())
     console.print(f"results: {blocks} records; late: {status['late']}; dead letters: {status['dead_letters']}")
-    if status["unmodelled"]:
-        said = (
-            "no model ([recovery] model): lost values stay missing. `tsunagi fit --from-log` makes one of what has come"
-        )
-        console.print(f"recovery: {said}", markup=False)
+    if status["recovery"]:
+        console.print(f"recovery: {recovery_line(status['recovery'], status['step_s'])}", markup=False)
 
 
 def _slot_row(item: Mapping[str, Any]) -> dict[str, Text]:

@@ -42,7 +42,7 @@ SPEED_VARIABLE = "TSUNAGI_SOURCE__SPEED"
 """Environment variable by which `up` sets the speed of the edges' replay."""
 LOCAL = ("127.0.0.1", "localhost")
 """Hosts of [kafka] servers for which `up` starts a broker of its own."""
-_ORDER = ("edge", "spark", "scaler", "worker")
+_ORDER = ("edge", "spark", "learner", "scaler", "worker")
 """Order in which services are stopped. The scaler is stopped before the workers, or it would replace them."""
 _POLL_S = 0.2
 """Time between two looks at heartbeats while `up` waits, in seconds."""
@@ -123,14 +123,16 @@ class System:
         self.tell("topics: there")
 
     def start_workers(self) -> list[str]:
-        """Start scaler, workers and Spark, except for those that run; return their names."""
+        """Start scaler, workers, Spark and perhaps the learner, except for those that run; return their names."""
         self._start("scaler", "scaler", ["scaler", "run"])
+        if self.settings.recovery.learn:
+            self._start("learner", "learner", ["learner", "run"])
         names = worker_names(self.settings)
         for name in names:
             service = "gateway" if name.startswith("gw-") else "secondary"
             self._start(name, "worker", [service, "run", "--node", name])
         self._start("spark", "spark", ["spark", "run"])
-        return ["scaler", *names, "spark"]
+        return ["scaler", *(["learner"] if self.settings.recovery.learn else []), *names, "spark"]
 
     def start_edges(self, edges: Iterable[str] | None = None) -> list[str]:
         """Start the edges of the sensors table, or the given ones; return their names."""

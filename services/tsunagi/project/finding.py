@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tsunagi.edge.decode import ReadingFault
-from tsunagi.edge.fields import Entries, parse
+from tsunagi.edge.fields import NO_FIELD, Entries, parse
 from tsunagi.edge.inbox import Message
 from tsunagi.edge.source import SourceError
 from tsunagi.project.fleet import Series
@@ -84,7 +84,10 @@ def _read(message: Message, body: object, entries: Entries, found: FoundFleet) -
         names.append(name)
         return len(names) - 1
 
-    for item in entries.readings(body, message, place_of):
+    items = entries.readings(body, message, place_of)
+    if not items:
+        found.unusable[NO_FIELD] = found.unusable.get(NO_FIELD, 0) + 1
+    for item in items:
         if isinstance(item, ReadingFault):
             found.unusable[item.reason] = found.unusable.get(item.reason, 0) + 1
             continue

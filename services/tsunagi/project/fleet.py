@@ -107,8 +107,8 @@ def slots_for(sensors: int) -> int:
 def areas_of(series: Sequence[Series]) -> dict[str, str]:
     """Return the part of the plant in which each sensor is, by its topic or name; all are in one if nothing tells.
 
-    Of topics alike it is the first level in which they differ, if sensors share it; else the first level of all. Of
-    names it is the first part, if sensors share it.
+    Of topics with one first level it is the first other level in which they differ, if sensors share it; else that
+    first level. Of names it is the first part, if sensors share it.
     """
     if not all(item.levels for item in series):
         for separators in _SEPARATORS:
@@ -116,11 +116,11 @@ def areas_of(series: Sequence[Series]) -> dict[str, str]:
             if found:
                 return found
         return {item.name: "plant" for item in series}
-    alike: dict[tuple[int, str], dict[str, tuple[str, ...]]] = {}
+    alike: dict[str, dict[str, tuple[str, ...]]] = {}
     for item in series:
-        alike.setdefault((len(item.levels), item.levels[0]), {})[item.name] = item.levels
+        alike.setdefault(item.levels[0], {})[item.name] = item.levels
     areas: dict[str, str] = {}
-    for (_, first), some in alike.items():
+    for first, some in alike.items():
         areas |= _first_shared(some) or dict.fromkeys(some, first)
     return {item.name: areas[item.name] for item in series}
 

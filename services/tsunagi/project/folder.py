@@ -119,7 +119,7 @@ def _config(found: FoundFleet, interval_s: float, several: int, sensors: int) ->
         'checkpoint = "checkpoint"',
         "",
         "[recovery]",
-        'model = ""  # when some hours have come: tsunagi fit --from-log --out models/first.bin; then name it here',
+        "learn = true  # a model of what edges send, as soon as there is enough; `tsunagi status` says how far it is",
         'store = "models"',
         "",
         "[source]",

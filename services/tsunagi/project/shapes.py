@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tsunagi.edge.time_form import BadTimeError, TimeForm
 
 WORDS = {"on": 1.0, "off": 0.0, "open": 1.0, "closed": 0.0, "true": 1.0, "false": 0.0, "online": 1.0, "offline": 0.0}
-"""Texts that are taken for values, in small letters."""
+"""Texts that are taken for values, in small letters. Each stands beside its opposite."""
 NO_VALUE = frozenset({"unavailable", "unknown", "null", "none", "na", "n/a", "nan", ""})
 """Texts that are taken for no value, in small letters."""
 _TIMES = ("time", "timestamp", "ts", "t", "datetime", "date_time", "last_seen", "created_at", "measured_at", "date")
@@ -24,6 +24,8 @@ _IDS = ("sensor", "sensor_id", "sensorid", "id", "device", "device_id", "devicei
 """Keys at which the name of a sensor or device is looked for, the likeliest first."""
 _PLAIN = frozenset({"@", "value", "v", "val", "reading", "state"})
 """Names of values that say nothing: the one value of a device is called by the device."""
+_COMMON: frozenset[object] = frozenset(("", (name,)) for name in _TIMES)
+"""Paths of times, which messages of any shape may have."""
 _DAY_US = 86_400_000_000
 """Microseconds in a day: a time that is further from now is none of the message."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -47,17 +49,56 @@ class Sample(NamedTuple):
 
 
 def propose(samples: Iterable[Sample]) -> list[dict[str, Any]]:
-    """Return tables of `[source] fields` that find the readings of messages."""
-    alike: dict[tuple[object, ...], list[Sample]] = defaultdict(list)
+    """Return tables of `[source] fields` that find the readings of messages.
+
+    Devices that send under topics alike may each have a shape of message of its own. Each shape gets a table.
+    """
+    families: dict[tuple[int, str], list[Sample]] = defaultdict(list)
     for sample in samples:
         levels = sample.topic.split("/")
-        alike[len(levels), levels[0], isinstance(sample.body, dict | list)].append(sample)
-    return [entry for some in alike.values() if (entry := _entry(some))]
+        families[len(levels), levels[0]].append(sample)
+    found = []
+    for some in families.values():
+        for shape in _shapes(some):
+            entry = _entry(shape, some)
+            found += [entry] if entry else []
+    return found
 
 
-def _entry(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Return a table for messages that are alike; {} if they have no values."""
-    topics = [sample.topic for sample in samples]
+def _shapes(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """Return samples by the shape of their messages. Where two shapes have a value at one path, they are taken as one.
+
+    Otherwise the tables of both would find this value, and it would count twice.
+    """
+    alike: dict[tuple[object, ...], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        alike[_shape(sample)].append(sample)
+    found: list[tuple[set[object], list[Sample]]] = []
+    for messages in alike.values():
+        some, each = messages, _list_of_objects(messages)
+        paths: set[object] = {
+            (each, path) for item in some for part in _records(item.body, each) for path, _ in _leaves(part)
+        }
+        for other in [item for item in found if item[0] & paths - _COMMON]:
+            found.remove(other)
+            paths, some = paths | other[0], other[1] + some
+        found.append((paths, some))
+    return [some for _, some in found]
+
+
+def _shape(sample: Sample) -> tuple[object, ...]:
+    """Return what tells messages apart that are read in different ways: lists, objects, and where the time stands."""
+    each = _list_of_objects([sample])
+    keys = {str(path[-1]).lower() for path, _ in _leaves(sample.body) if path}
+    return isinstance(sample.body, dict | list), each, next((name for name in _TIMES if name in keys), "")
+
+
+def _entry(samples: Sequence[Sample], family: Sequence[Sample]) -> dict[str, Any]:
+    """Return a table for messages of one shape; {} if they have no values.
+
+    Args:
+        family: the messages whose topics are alike, also those of other shapes.
+    """
     each = _list_of_objects(samples)
     records = [(sample, record) for sample in samples for record in _records(sample.body, each)]
     leaves = [dict(_leaves(record)) for _, record in records]
@@ -65,8 +106,8 @@ def _entry(samples: Sequence[Sample]) -> dict[str, Any]:
     if not time and each:
         time, unit = _time(records, [dict(_leaves(_around(sample.body, each))) for sample, _ in records])
     identity = _identity(records, leaves)
-    topic, named = _pattern(topics, alone=not identity)
-    found = _values(leaves, {time, identity})
+    topic, named = _pattern([sample.topic for sample in family], alone=not identity)
+    found = _values(leaves, {time, identity, *_other_times(records, leaves)}, [sample.topic for sample, _ in records])
     if not found.paths:
         return {}
     fields = _named(found.paths)
@@ -87,13 +128,13 @@ def _pattern(topics: Sequence[str], *, alone: bool) -> tuple[str, list[str]]:
     """Return (the pattern of topics, the names of the levels that differ).
 
     Args:
-        alone: whether nothing but the topic tells devices apart: the last level counts as one then, though it was
-            always the same.
+        alone: whether nothing but the topic tells devices apart: all levels but the first count as such then, though
+            they were always the same.
     """
     columns = list(zip(*(topic.split("/") for topic in topics), strict=True))
     differ = [place for place, levels in enumerate(columns) if len(set(levels)) > 1]
     if not differ and alone and len(columns) > 1:
-        differ = [len(columns) - 1]
+        differ = list(range(1, len(columns)))
     names = {place: f"level{place + 1}" for place in differ}
     if differ:
         names[differ[-1]] = "device"
@@ -156,6 +197,15 @@ def _time(records: Sequence[tuple[Sample, Any]], leaves: Sequence[dict[Path, Any
     return (), "s"
 
 
+def _other_times(records: Sequence[tuple[Sample, Any]], leaves: Sequence[dict[Path, Any]]) -> Iterator[Path]:
+    """Yield where times stand that some records have, so that nobody takes them for values."""
+    for (sample, _), mine in zip(records, leaves, strict=True):
+        for path, given in mine.items():
+            named = path and str(path[-1]).lower() in _TIMES
+            if named and any(_is_recent(given, unit, sample.arrived_us) for unit in ("s", "ms", "us", "ns")):
+                yield path
+
+
 def _is_recent(given: object, unit: str, arrived_us: int) -> bool:
     try:
         return abs(TimeForm(unit, number_texts=True).read(given) - arrived_us) < _DAY_US
@@ -182,26 +232,48 @@ class _Values(NamedTuple):
     missing: list[str]
 
 
-def _values(leaves: Sequence[dict[Path, Any]], others: set[Path]) -> _Values:
-    """Return where values stand: numbers, and texts that are all known words."""
+def _values(leaves: Sequence[dict[Path, Any]], others: set[Path], topics: Sequence[str]) -> _Values:
+    """Return where values stand: numbers, and texts that are all known words.
+
+    Args:
+        others: where names and times stand.
+        topics: the topic of each record.
+    """
     given: dict[Path, list[Any]] = defaultdict(list)
-    for mine in leaves:
+    by_topic: dict[Path, dict[str, set[object]]] = defaultdict(lambda: defaultdict(set))
+    for mine, topic in zip(leaves, topics, strict=True):
         for path, item in mine.items():
             if path not in others or not path:
                 given[path].append(item)
-    paths, words, missing = [], dict[str, float](), set[str]()
+                by_topic[path][topic].add(item)
+    paths, words, missing, doubtful = [], dict[str, float](), set[str](), []
     for path, items in given.items():
         texts = {item for item in items if isinstance(item, str) and not _is_number(item)}
         nothing = {text for text in texts if text.strip().lower() in NO_VALUE}
-        known = {text: WORDS[text.lower()] for text in sorted(texts - nothing) if text.lower() in WORDS}
-        if len(known) < len(texts - nothing) or len(nothing) == len(set(map(str, items))):
+        known = _known(texts - nothing)
+        if not texts - nothing <= known.keys() or len(nothing) == len(set(map(str, items))):
             continue
-        if path and len(items) > 1 and len(set(items)) == 1 and isinstance(items[0], str) and not known:
-            continue  # a version, most likely
+        fixed = all(len(found) == 1 for found in by_topic[path].values()) and len(items) > len(by_topic[path])
+        if path and fixed and not known and all(isinstance(item, str) for item in items):
+            doubtful.append(path)  # a version, or the number of a machine, most likely
+            continue
         paths.append(path)
         words |= known
         missing |= nothing
-    return _Values(paths, words, sorted(missing))
+    several = len(set(map(str, given.get(doubtful[0], ())))) > 1 if doubtful else False
+    return _Values(paths or (doubtful if several else []), words, sorted(missing))
+
+
+def _known(texts: set[str]) -> dict[str, float]:
+    """Return the values of those texts that are known words, and of their opposites, which may come later."""
+    words = list(WORDS)
+    found: dict[str, float] = {}
+    for text in sorted(texts):
+        if text.lower() in WORDS:
+            other = words[words.index(text.lower()) ^ 1]
+            other = other.upper() if text.isupper() else other.capitalize() if text[0].isupper() else other
+            found |= {text: WORDS[text.lower()], other: WORDS[other.lower()]}
+    return dict(sorted(found.items()))
 
 
 def _is_number(text: str) -> bool:

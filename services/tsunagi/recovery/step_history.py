@@ -37,6 +37,8 @@ class StepCollector:
         most_bytes: how large the history may be as float64: older steps are left out.
 
     Attributes:
+        readings: int64[n], how many values each sensor had in all steps, those left out as well.
+        newest: the newest step; None = nothing was collected.
         left_out: how many steps were left out, since there was no room.
     """
 
@@ -44,24 +46,31 @@ class StepCollector:
         self._source, self._names = source, tuple(names)
         self._most_steps = max(1, most_bytes // (8 * max(1, len(names))))
         self._rows: dict[int, Floats] = {}
-        self._newest: int | None = None
+        self.newest: int | None = None
+        self.readings = np.zeros(len(self._names), dtype=np.int64)
         self.left_out = 0
+
+    def __len__(self) -> int:
+        """Return how many steps are there."""
+        return len(self._rows)
 
     def add(self, step: int, sensor: Sensors, value: Floats) -> None:
         """Take values of a step; those of sensors that are not known are passed over."""
         known = sensor < len(self._names)
-        if not known.any() or (self._newest is not None and step <= self._newest - self._most_steps):
+        if not known.any() or (self.newest is not None and step <= self.newest - self._most_steps):
             return
         row = self._rows.get(step)
         if row is None:
             row = self._rows[step] = np.full(len(self._names), np.nan)
-        row[sensor[known]] = value[known]
-        self._newest = step if self._newest is None else max(self._newest, step)
+        sensor, value = sensor[known], value[known]
+        np.add.at(self.readings, sensor, np.isfinite(value) & ~np.isfinite(row[sensor]))
+        row[sensor] = value
+        self.newest = step if self.newest is None else max(self.newest, step)
         if len(self._rows) > 2 * self._most_steps:
             self._forget()
 
     def _forget(self) -> None:
-        oldest = (self._newest or 0) - self._most_steps
+        oldest = (self.newest or 0) - self._most_steps
         gone = [step for step in self._rows if step <= oldest]
         self.left_out += len(gone)
         for step in gone:

@@ -18,7 +18,7 @@ from tsunagi.recovery.model_format import read_bytes, write_atomically
 from tsunagi.runtime.ranges import is_sha256
 
 REFITS = "refits"
-"""Folder of the store for models that owners have made. There are many of them, and old ones are removed."""
+"""Folder of the store for models that owners and the learner have made. There are many, and old ones are removed."""
 
 
 class PendingError(ModelError):
@@ -56,7 +56,7 @@ def publish(model_file: Path, store: Path) -> tuple[str, Model]:
 
 
 def publish_refit(model: Model, store: Path, kept_s: float) -> str:
-    """Put a model that a slot's owner has made into the store; return its SHA-256.
+    """Put a model that a slot's owner or the learner has made into the store; return its SHA-256.
 
     Args:
         kept_s: refits that nobody has made, loaded or had in force for this many seconds are removed: no log names
@@ -76,6 +76,11 @@ def renew_refits(store: Path, in_force: Iterable[str]) -> None:
     """Note that models are in force; those of them that are refits are kept."""
     if (store / REFITS).is_dir():
         refits.renew(store / REFITS, in_force)
+
+
+def has_model(store: Path, sha256: str) -> bool:
+    """Return whether the store has a model: a fitted one or a refit."""
+    return any(store_path(folder, sha256).exists() for folder in (store, store / REFITS))
 
 
 def load_from_store(store: Path, sha256: str) -> Model:

@@ -47,6 +47,7 @@ WRITES: Mapping[str, tuple[str, ...]] = {
     "edge": (TUPLES, HEARTBEATS, DEAD_LETTERS),
     "gateway": (TUPLES, RECOVERED, ACKS, CONTEXTS, HEARTBEATS, PLAN, LATE, DEAD_LETTERS),
     "scaler": (PLAN, HEARTBEATS),
+    "learner": (PLAN, HEARTBEATS),
     "spark": (RESULTS, ACKS, HEARTBEATS, LATE, DEAD_LETTERS),
     "tools": (),
 }
@@ -55,6 +56,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "edge": (PLAN,),
     "gateway": (TUPLES, RECOVERED, ACKS, CONTEXTS, HEARTBEATS, PLAN),
     "scaler": (PLAN, HEARTBEATS, ACKS),
+    "learner": (TUPLES, PLAN),
     "spark": (RECOVERED, PLAN),
     "tools": TOPICS,
 }
@@ -64,7 +66,7 @@ for status, results, replay and chaos. Every edge is a user of its own name."""
 SEES: Mapping[str, tuple[str, ...]] = {"scaler": (RECOVERED,)}
 """The topics that a role neither reads nor writes. It counts their partitions, to know how many slots there are."""
 
-SHARED = ("gateway", "scaler", "spark", "tools")
+SHARED = ("gateway", "scaler", "learner", "spark", "tools")
 """Users that all services of a role share. Each edge is a user of its own."""
 ITERATIONS = 8192
 """Number of rounds in which SCRAM hashes a password. Kafka's own default is 4096; more make guessing slower."""

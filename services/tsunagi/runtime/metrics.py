@@ -69,6 +69,11 @@ SLOT_QUERY_STOPPED = Gauge(
     "1 = the query over tuples does not run in the slot (`tsunagi query list` says why).",
     ["slot", "query"],
 )
+LEARNER_STEPS = Gauge("tsunagi_learner_steps", "Steps of history that the learner has.")
+LEARNER_ERROR = Gauge(
+    "tsunagi_learner_error",
+    "Error of the learned model in force on hidden readings, in standard deviations of their sensors.",
+)
 VALUES_RECOVERED = Counter("tsunagi_values", "Values in the outputs, by quality.", ["slot", "quality"])
 RECOVERY_TRUTHS = Counter(
     "tsunagi_recovery_truths",

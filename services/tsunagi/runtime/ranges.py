@@ -301,6 +301,7 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "step": Whole(NOT_YET, MAX_TIME_US),
         "metrics_host": NAME,
         "spark": PART,
+        "learner": PART,
         "mac": MAC,
     },
     "SparkBeat": {
@@ -317,6 +318,7 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "fault": DETAIL,
         "query": PART,
     },
+    "LearnerBeat": {"steps": COUNT, "needed": COUNT, "fitting": FLAG, "fault": DETAIL, "out": NAME},
     "QueryBeat": {
         "name": NAME,
         "since": Whole(NOT_YET, MAX_TIME_US),
@@ -358,6 +360,7 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "workers": PART,
         "system": PART,
         "query": PART,
+        "model": PART,
         "serial": SERIAL,
         "mac": MAC,
     },
@@ -382,6 +385,16 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "delta": Real(0.0, 1.0),
         "helpers": NUMBER,
         "unbounded": WORD,
+    },
+    "ModelTarget": {
+        "as_configured": FLAG,
+        "sha256": SHA256,
+        "by": WORD,
+        "sensors": COUNT,
+        "steps": COUNT,
+        "newest": STEP,
+        "error": Real(0.0, MAX_FLOAT),
+        "naive": Real(0.0, MAX_FLOAT),
     },
     "Late": {
         "version": VERSION,

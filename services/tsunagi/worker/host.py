@@ -234,8 +234,9 @@ class ReplicaHost:
             self._measure_wire(traffic)
         if now >= self._renew_at:
             self._renew_at = now + RENEW_S
-            in_force = [replica.slot.model_sha256 for replica in self.replicas.values()]
-            renew_refits(self.settings.recovery.store, filter(None, in_force))
+            slots = [replica.slot for replica in self.replicas.values()]
+            in_force = {sha256 for slot in slots for sha256 in (slot.model_sha256, slot.base_sha256) if sha256}
+            renew_refits(self.settings.recovery.store, in_force)
         self._writer.poll()
         if self._writer.fatal is not None:
             raise self._writer.fatal

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from structlog.stdlib import BoundLogger
 
+from tsunagi.recovery.store import has_model
 from tsunagi.runtime import columns
 from tsunagi.runtime.messages import (
     Assignment,
     HelperRequest,
+    ModelTarget,
     Placement,
     Plan,
     QueryChange,
@@ -35,7 +37,7 @@ class PlanBook:
 
     Args:
         auth: names the keys that verify the slots' logs; "" = they are not verified.
-        model_sha256: SHA-256 of the recovery model that this worker would put in force; "" = none.
+        model_sha256: SHA-256 of the recovery model that the settings name; "" = none.
 
     Attributes:
         placement: the slot of each sensor; None = `plan` does not say it yet.
@@ -65,6 +67,7 @@ class PlanBook:
         self._targets: dict[int, StandbyTarget] = {}
         self._requests: dict[int, HelperRequest] = {}
         self._recovery: RecoveryTarget | None = None
+        self._model: ModelTarget | None = None
         self._queries: dict[str, str] = {}  # the texts that users have added to the running system, by name
         self._statements = _read_statements(settings) if settings.query.files else None
         self._texts: tuple[str, ...] = () if self._statements is None else self._statements.texts({})[0]
@@ -87,6 +90,8 @@ class PlanBook:
             self._targets[plan.target.slot] = plan.target
         elif kind == "recovery":
             self._recovery = plan.recovery
+        elif kind == "model":
+            self._model = plan.model
         elif kind == "helpers":
             self._requests[plan.helpers.slot] = plan.helpers
         elif kind == "query":
@@ -116,7 +121,7 @@ class PlanBook:
         """
         if self.placement is None:
             return
-        placed = columns.sensors(self.placement.slot)
+        placed, model_sha256 = columns.sensors(self.placement.slot), self._model_in_force()
         settings = with_target(self._settings, self._recovery, self._logger)
         for assignment in self._assignments.values():
             if self._node not in (assignment.owner, assignment.secondary):
@@ -132,7 +137,7 @@ class PlanBook:
                 assignment,
                 Wish(
                     config=config,
-                    model_sha256=self._model_sha256,
+                    model_sha256=model_sha256,
                     owner=assignment.owner,
                     groups=tuple(self._table.sensors[sensor].group for sensor in config.sensors),
                     move=assignment.reason == MOVE,
@@ -141,6 +146,21 @@ class PlanBook:
                     requested=() if requested is None else tuple(columns.sensors(requested.sensor).tolist()),
                 ),
             )
+
+    def _model_in_force(self) -> str:
+        """Return the SHA-256 of the model that `plan` names, or else of the one that the settings name.
+
+        A model that the store lacks must not get into a slot's log, since no replica could go on behind it.
+        """
+        asked = self._model
+        if asked is None or asked.as_configured or not asked.sha256:
+            return self._model_sha256
+        if has_model(self._settings.recovery.store, asked.sha256):
+            return asked.sha256
+        self._logger.warning(
+            "a model is not in the store", sha256=asked.sha256, store=str(self._settings.recovery.store)
+        )
+        return self._model_sha256
 
     def target(self, slot: int) -> Target | None:
         """Return the policy and limits that a user asked for the slot's secondary; None = those of the settings."""

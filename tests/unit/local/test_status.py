@@ -45,7 +45,7 @@ def node(name: str, **fields: object) -> dict[str, Any]:
 
 def whole(**fields: object) -> dict[str, Any]:
     plain = {"slots": [], "spark": {}, "nodes": [], "processes": [], "results": {"0": 5}, "late": 0, "dead_letters": 1}
-    plain["unmodelled"] = False
+    plain |= {"recovery": {}, "step_s": 1.0}
     return plain | fields
 
 
@@ -74,6 +74,39 @@ def test_the_status_table() -> None:
     assert "left behind: slot 2; not the log that it knew: recovered/1: the topic was made anew" in words
     assert "Spark: batch" not in shown(status | {"spark": {}}, 160)
     assert "; no result yet" in " ".join(shown(status | {"spark": SPARK | {"frontier": -1}}, 160).split())
+
+
+LEARNER = {"steps": 150, "needed": 200, "fitting": False, "fault": "", "out": []}
+LEARNED = {"sha256": "ab" * 32, "by": "learner", "sensors": 37, "steps": 200, "error": 0.38, "naive": 0.93}
+
+
+@pytest.mark.parametrize(
+    ("recovery", "says"),
+    [
+        ({"model": "", "learn": False}, "no model ([recovery] model): lost values stay missing"),
+        ({"model": "m.bin", "learn": False}, "recovery: model m.bin"),
+        ({"model": "", "learn": True}, "no model yet: lost values stay missing; the learner does not run"),
+        (
+            {"model": "", "learn": True, "learner": LEARNER},
+            "no model yet: lost values stay missing; the learner has 150 of 200 steps for the next one (100 s to go)",
+        ),
+        ({"model": "", "learn": True, "learner": LEARNER | {"fitting": True}}, "the learner fits one to 150 steps"),
+        (
+            {"model": "", "learn": True, "in_force": LEARNED, "learner": LEARNER | {"out": ["e1", "e2"]}},
+            "on hidden readings it errs by 0.38 sd (last value or mean: 0.93); a new one waits until these edges",
+        ),
+        (
+            {"model": "", "learn": True, "learner": LEARNER | {"fault": "too few"}},
+            "the learner's last model was not put in force: too few; the learner has 150",
+        ),
+        (
+            {"model": "", "learn": True, "in_force": LEARNED | {"by": "user"}, "learner": LEARNER},
+            "model of 37 sensors, abababababab, by `tsunagi recovery use`; the learner makes none until",
+        ),
+    ],
+)
+def test_what_is_known_of_lost_values(recovery: dict[str, Any], says: str) -> None:
+    assert says in " ".join(shown(whole(recovery=recovery, step_s=2.0), 100).split())
 
 
 LARGE = whole(
@@ -160,5 +193,6 @@ def test_what_looks_like_markup_is_shown_as_it_is() -> None:
 
 
 def test_a_system_without_a_model_says_how_to_get_one() -> None:
-    assert "tsunagi fit --from-log" in " ".join(shown(whole(unmodelled=True), 60).split())
+    none = {"model": "", "learn": False}
+    assert "tsunagi fit --from-log" in " ".join(shown(whole(recovery=none), 60).split())
     assert "no model" not in shown(whole(), 60)

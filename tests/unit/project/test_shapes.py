@@ -52,6 +52,38 @@ def test_several_values_of_devices_in_halls() -> None:
     assert len(names(*said)) == 8
 
 
+def test_each_shape_of_message_under_topics_alike_gets_a_table() -> None:
+    said = [
+        said
+        for n in range(3)
+        for said in (
+            ("plant/a/press", {"temperature": 20.5 + n, "ts": (NOW_S + n) * 1000}),
+            ("plant/b/press", {"metrics": [{"fields": {"temperature": 1.5 * n}, "tags": {"unit": "7"}}]}),
+            ("plant/c/press", {"state": {"temperature": f"{n}"}, "last_seen": NOW_S + n}),
+            ("plant/c/gate/light", "ON"),
+        )
+    ]
+    assert names(*said) == {"a.temperature", "b.temperature", "c.temperature", "c.gate.light"}
+    assert [entry["time"] for entry in entries(*said)] == ["ts", "", "last_seen", ""]
+    assert entries(*said)[-1]["words"] == {"OFF": 0.0, "ON": 1.0}
+
+
+def test_a_value_that_two_shapes_share_is_read_once() -> None:
+    said = [("x/a", {"v": 1, "ts": NOW_S}), ("x/a", {"v": 2}), ("x/b", {"v": 3, "time": NOW_S})]
+    assert len(entries(*said)) == 1
+    assert names(*said) == {"a", "b"}
+
+
+def test_numbers_of_machines_are_no_values_but_what_stands_alone_is() -> None:
+    said = [(f"x/{n}", {"no": str(n), "v": n + at}) for n in range(3) for at in range(2)]
+    assert names(*said) == {"0", "1", "2"}
+    assert names(*[(f"x/{n}", {"level": str(n)}) for n in range(3) for _ in range(2)]) == {
+        "0.level",
+        "1.level",
+        "2.level",
+    }
+
+
 def test_lists_whose_items_name_themselves() -> None:
     metrics = [{"name": "cpu", "tags": {"host": host}, "fields": {"idle": 3}, "timestamp": NOW_S} for host in "abc"]
     (entry,) = entries(("telegraf/x", {"metrics": metrics}))

@@ -34,7 +34,7 @@ def test_an_edge_may_do_four_things() -> None:
 
 def test_who_decides_and_who_only_looks() -> None:
     writers = {topic: {role for role in WRITES if topic in WRITES[role]} for topic in TOPICS}
-    assert writers[PLAN] == {"scaler", "gateway"}  # a slot's owner asks there for helpers
+    assert writers[PLAN] == {"scaler", "learner", "gateway"}  # a slot's owner asks there for helpers
     assert writers[RECOVERED] == writers[CONTEXTS] == {"gateway"}
     assert writers[ACKS] == {"gateway", "spark"}
     assert writers[TUPLES] == {"edge", "gateway"}
@@ -51,7 +51,7 @@ def test_every_list_is_for_one_user_and_one_operation() -> None:
     assert topic_names == {f"a.{topic}" for topic in TOPICS}
 
 
-@pytest.mark.parametrize("edge", ["admin", "gateway", "spark", "scaler", "tools"])
+@pytest.mark.parametrize("edge", ["admin", "gateway", "spark", "scaler", "learner", "tools"])
 def test_an_edge_is_no_other_user(edge: str) -> None:
     with pytest.raises(ConfigError, match="another user"):
         roles([edge])

@@ -489,7 +489,7 @@ class Array(_message.Message):
     def __init__(self, dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("version", "node", "role", "incarnation", "sequence", "sent_us", "leaving", "metrics_port", "pid", "slots", "step", "metrics_host", "spark", "mac")
+    __slots__ = ("version", "node", "role", "incarnation", "sequence", "sent_us", "leaving", "metrics_port", "pid", "slots", "step", "metrics_host", "spark", "learner", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -503,6 +503,7 @@ class Heartbeat(_message.Message):
     STEP_FIELD_NUMBER: _ClassVar[int]
     METRICS_HOST_FIELD_NUMBER: _ClassVar[int]
     SPARK_FIELD_NUMBER: _ClassVar[int]
+    LEARNER_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
     node: str
@@ -517,8 +518,23 @@ class Heartbeat(_message.Message):
     step: int
     metrics_host: str
     spark: SparkBeat
+    learner: LearnerBeat
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., sent_us: _Optional[int] = ..., leaving: _Optional[bool] = ..., metrics_port: _Optional[int] = ..., pid: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotBeat, _Mapping]]] = ..., step: _Optional[int] = ..., metrics_host: _Optional[str] = ..., spark: _Optional[_Union[SparkBeat, _Mapping]] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., sent_us: _Optional[int] = ..., leaving: _Optional[bool] = ..., metrics_port: _Optional[int] = ..., pid: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotBeat, _Mapping]]] = ..., step: _Optional[int] = ..., metrics_host: _Optional[str] = ..., spark: _Optional[_Union[SparkBeat, _Mapping]] = ..., learner: _Optional[_Union[LearnerBeat, _Mapping]] = ..., mac: _Optional[bytes] = ...) -> None: ...
+
+class LearnerBeat(_message.Message):
+    __slots__ = ("steps", "needed", "fitting", "fault", "out")
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    NEEDED_FIELD_NUMBER: _ClassVar[int]
+    FITTING_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    OUT_FIELD_NUMBER: _ClassVar[int]
+    steps: int
+    needed: int
+    fitting: bool
+    fault: str
+    out: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, steps: _Optional[int] = ..., needed: _Optional[int] = ..., fitting: _Optional[bool] = ..., fault: _Optional[str] = ..., out: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SparkBeat(_message.Message):
     __slots__ = ("batch", "batch_us", "latency_us", "frontier", "newest", "held_by", "left_behind", "carried", "order", "cut", "fault", "query")
@@ -611,7 +627,7 @@ class SlotBeat(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ..., record_tuples: _Optional[float] = ..., taking_up: _Optional[bool] = ..., send_us: _Optional[float] = ..., wait_us: _Optional[int] = ..., busy_limit_us: _Optional[int] = ..., declared: _Optional[str] = ..., query: _Optional[_Iterable[_Union[QueryBeat, _Mapping]]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "workers", "system", "query", "serial", "mac")
+    __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "workers", "system", "query", "model", "serial", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
@@ -621,6 +637,7 @@ class Plan(_message.Message):
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SYSTEM_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
     SERIAL_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
@@ -632,9 +649,10 @@ class Plan(_message.Message):
     workers: Workers
     system: System
     query: QueryChange
+    model: ModelTarget
     serial: int
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., target: _Optional[_Union[StandbyTarget, _Mapping]] = ..., recovery: _Optional[_Union[RecoveryTarget, _Mapping]] = ..., workers: _Optional[_Union[Workers, _Mapping]] = ..., system: _Optional[_Union[System, _Mapping]] = ..., query: _Optional[_Union[QueryChange, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., target: _Optional[_Union[StandbyTarget, _Mapping]] = ..., recovery: _Optional[_Union[RecoveryTarget, _Mapping]] = ..., workers: _Optional[_Union[Workers, _Mapping]] = ..., system: _Optional[_Union[System, _Mapping]] = ..., query: _Optional[_Union[QueryChange, _Mapping]] = ..., model: _Optional[_Union[ModelTarget, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class System(_message.Message):
     __slots__ = ("id", "prefix", "made_us", "by")
@@ -746,6 +764,26 @@ class RecoveryTarget(_message.Message):
     helpers: int
     unbounded: str
     def __init__(self, as_configured: _Optional[bool] = ..., eps: _Optional[float] = ..., delta: _Optional[float] = ..., helpers: _Optional[int] = ..., unbounded: _Optional[str] = ...) -> None: ...
+
+class ModelTarget(_message.Message):
+    __slots__ = ("as_configured", "sha256", "by", "sensors", "steps", "newest", "error", "naive")
+    AS_CONFIGURED_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    SENSORS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    NAIVE_FIELD_NUMBER: _ClassVar[int]
+    as_configured: bool
+    sha256: str
+    by: str
+    sensors: int
+    steps: int
+    newest: int
+    error: float
+    naive: float
+    def __init__(self, as_configured: _Optional[bool] = ..., sha256: _Optional[str] = ..., by: _Optional[str] = ..., sensors: _Optional[int] = ..., steps: _Optional[int] = ..., newest: _Optional[int] = ..., error: _Optional[float] = ..., naive: _Optional[float] = ...) -> None: ...
 
 class Late(_message.Message):
     __slots__ = ("version", "slot", "offset", "reason", "batch", "cursor", "recovered")

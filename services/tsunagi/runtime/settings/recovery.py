@@ -21,6 +21,13 @@ class RecoverySettings(Section):
         default=True,
         description="measure on living edges how wide bounds must be, and follow it; false = as the model was fitted",
     )
+    learn: bool = Field(
+        default=False,
+        description="let the learner fit models to what edges send, and put them in force through the slots' logs",
+    )
+    learn_steps: Annotated[int, Field(ge=20, le=100_000_000)] = Field(
+        200, description="steps of history to which it fits the first one; a later one comes when they have doubled"
+    )
     refit: bool = Field(
         default=False,
         description="let the owner make models that follow the data; each comes into force through the slot's log",
