@@ -10,6 +10,7 @@ from tsunagi.runtime.messages import (
     VERSION,
     Assignment,
     HelperRequest,
+    ModelTarget,
     Placement,
     Plan,
     QueryChange,
@@ -131,6 +132,28 @@ def test_what_is_asked_of_the_recovery_and_of_helpers_is_in_the_wish(tmp_path):
     assert book.on_plan(*plan(helpers=HelperRequest(slot=0, epoch=4, sensor=pack_sensors([3, 9]))))
     assert not book.on_plan(*plan(helpers=HelperRequest(slot=0, epoch=3)))
     assert wish_of(book).requested == (3, 9)
+
+
+def test_the_model_is_what_plan_names_if_the_store_has_it(tmp_path):
+    store = tmp_path / "models"
+    (tmp_path / "sensors.csv").write_text("sensor,edge\na,e\n", encoding="utf-8")
+    table = read_sensors(tmp_path / "sensors.csv")
+    said = structlog.testing.LogCapture()
+    logger = structlog.wrap_logger(structlog.PrintLogger(), processors=[said])
+    book = PlanBook(Settings(recovery={"store": store}), "gw-1", table, logger, model_sha256="cd" * 32)
+    book.on_plan(*plan(placement=Placement(serial=1, slots=1, slot=pack_sensors([0]), table_sha256=table.digest(1))))
+    book.on_plan(*plan(assignment=Assignment(slot=0, owner="gw-1", serial=1)))
+    assert wish_of(book).model_sha256 == "cd" * 32
+    assert book.on_plan(*plan(model=ModelTarget(sha256="ab" * 32, by="learner")))
+    assert wish_of(book).model_sha256 == "cd" * 32
+    assert said.entries[-1]["event"] == "a model is not in the store"
+    for folder in (store, store / "refits"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{'ab' * 32}.model").touch()
+        assert wish_of(book).model_sha256 == "ab" * 32
+        (folder / f"{'ab' * 32}.model").unlink()
+    assert book.on_plan(*plan(model=ModelTarget(as_configured=True)))
+    assert wish_of(book).model_sha256 == "cd" * 32
 
 
 def asked(tmp_path, **query) -> tuple[PlanBook, structlog.testing.LogCapture]:

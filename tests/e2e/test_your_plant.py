@@ -1,0 +1,143 @@
+"""`docs/your-plant.md` as it is written: a plant on a real MQTT broker, from `tsunagi init` to values with bounds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_edge_mqtt import Mosquitto
+from tsunagi.runtime.settings import KafkaSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs" / "your-plant.md").read_text(encoding="utf-8")
+LOST = "halle-sud"
+"""The edge that is killed."""
+PATIENCE_S = 300.0
+BEGINS_WITH = ("make setup", "export PATH", "mosquitto")
+"""Commands that the test does in its own way: its environment is set up, and its broker has a port of its own."""
+
+
+class Shell:
+    """Does the commands of the page, one after the other, in one place and with one environment."""
+
+    def __init__(self, place: Path, environment: dict[str, str], port: int) -> None:
+        self.place, self.environment, self._port = place, environment, port
+        self.left: list[subprocess.Popen[bytes]] = []
+
+    def do(self, command: str) -> str:
+        """Do a command; return what it printed."""
+        command = command.replace("1883", str(self._port)).replace("examples/", f"{ROOT}/examples/")
+        if command.startswith("cd "):
+            self.place /= command.removeprefix("cd ")
+            return ""
+        if command.startswith("export "):
+            name, _, value = command.removeprefix("export ").partition("=")
+            self.environment[name] = value
+            return ""
+        if command.endswith("&"):
+            words = ["bash", "-c", f"exec {command.removesuffix('&')}"]
+            self.left.append(subprocess.Popen(words, cwd=self.place, env=self.environment))
+            return ""
+        words = ["bash", "-o", "pipefail", "-c", command]
+        done = subprocess.run(
+            words, cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture
+def shell(tmp_path: Path, kafka_settings: KafkaSettings) -> Iterator[Shell]:
+    broker = Mosquitto(tmp_path)
+    broker.start()
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "TSUNAGI_KAFKA__SERVERS": kafka_settings.servers,
+        "TSUNAGI_KAFKA__PREFIX": kafka_settings.prefix,
+        "TSUNAGI_KAFKA__GROUP_PREFIX": kafka_settings.group_prefix,
+    }
+    found = Shell(tmp_path, environment, broker.port)
+    try:
+        yield found
+    finally:
+        if (found.place / "run").exists():
+            subprocess.run([sys.executable, "-m", "tsunagi.cli", "down"], cwd=found.place, env=environment, check=False)
+        for process in found.left:
+            process.kill()
+            process.wait(10)
+        broker.kill()
+
+
+def until(said: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not said():
+        assert time.monotonic() < deadline, f"{what}: not after {PATIENCE_S:g} s"
+        time.sleep(1.0)
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def truths(path: Path) -> dict[str, dict[int, list[float]]]:
+    """Return by sensor what was measured in each step of a second, which is named by its end."""
+    found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for time_s, topic, name, value in csv.reader(path.read_text().splitlines()):
+        device = ".".join(topic.split("/")[1:])
+        found[device if name == "light" else f"{device}.{name}"][-int(-float(time_s) // 1)].append(float(value))
+    return found
+
+
+def test_the_page_from_a_broker_to_values_with_bounds(shell: Shell) -> None:
+    top = shell.place
+    lines = [line for block in re.findall(r"```console\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
+    commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    said: dict[str, str] = {}
+    for command in commands:
+        if command.startswith(BEGINS_WITH):
+            continue
+        if command.startswith("kill -KILL"):
+            until(lambda: "learned from" in " ".join(shell.do("tsunagi status").split()), "a learned model")
+            nodes = json.loads(shell.do("tsunagi status --json"))["nodes"]
+            os.kill(next(node["pid"] for node in nodes if node["node"] == LOST), signal.SIGKILL)
+            continue
+        if command == "tsunagi down":
+            results = rows_of(shell.do("tsunagi results --format csv"))
+        said[command] = shell.do(command)
+
+    (found,) = [text for command, text in said.items() if command.startswith("tsunagi init")]
+    assert "37 sensors" in found
+    table = rows_of((top / "plant" / "sensors.csv").read_text(encoding="utf-8"))
+    assert {row["edge"] for row in table} == {LOST, "lager.3", "north-2"}
+    mine = {row["sensor"] for row in table if row["edge"] == LOST}
+    assert len(mine) == 12
+
+    readings = [row for row in results if row["query"] == "readings"]
+    measured = {row["sensor"] for row in readings if row["quality"] in ("exact", "unmodelled")}
+    assert measured == {row["sensor"] for row in table}  # each of the four shapes of messages was read
+    estimates = [row for row in readings if row["quality"] in ("bounded", "unbounded")]
+    assert {row["sensor"] for row in estimates} >= mine
+    assert any(row["quality"] == "bounded" for row in estimates)
+    truth, within, errors = truths(top / "truth.csv"), [], []
+    for row in estimates:
+        values = truth[row["sensor"]].get(int(row["step"]), [])
+        if len(values) == 2:
+            error = abs(sum(values) / 2 - float(row["value"]))
+            within.append(error <= float(row["bound"]))
+            errors.append(error)
+    assert len(within) > 200
+    assert sum(within) / len(within) >= 0.87, f"{sum(within)} of {len(within)} truths lie within their bounds"
+    asked = [text for command, text in said.items() if command.startswith("tsunagi query tail")]
+    assert {line.split(",")[1] for line in asked[0].splitlines()} >= {"Halle Süd", "Lager.3", "north-2"}
