@@ -8,7 +8,6 @@ estimates them worse than the last value or the mean does is not put in force.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -35,6 +34,7 @@ from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.task import Task
 from tsunagi.system.plan import append_plan
+from tsunagi.system.topics import offset_of_last
 
 NODE = "learner"
 """The name of all learners. Of two that run, the one that began first ends."""
@@ -49,11 +49,11 @@ MOST_BYTES = 128 * 2**20
 WORSE = 1.05
 """A model is put in force if its error on hidden readings is at most so many times that of the better of the last value
 and the mean. Where sensors have nothing in common, no model is better than these, but its bounds hold."""
+SPARE = 2
+"""The log is read from so many times the length on that there is room for: edges may have sent late."""
 BEHIND_STEPS = 5
 """An edge that is so many steps behind the newest one is out: a model that comes into force then would make what is
 estimated for its sensors jump."""
-
-Fit = Callable[[StepCollector], tuple[Model, FitReport]]
 
 
 class Learner:
@@ -95,6 +95,11 @@ class Learner:
         places = [(PLAN, 0), *((TUPLES, slot) for slot in range(log.partitions(TUPLES)))]
         ranges = {place: self._reader.range(*place) for place in places}
         self._at = {place: first for place, (first, _) in ranges.items()}  # the next offset of each partition
+        room_us = MOST_BYTES // (8 * max(1, len(self._names))) * settings.steps.slide_us
+        for topic, slot in places[1:]:  # what is older than there is room for need not be read
+            first, end = ranges[topic, slot]
+            if end - first > READ_RECORDS:
+                self._at[topic, slot] = offset_of_last(self._reader, topic, slot, (first, end), SPARE * room_us)
         self._ends = {place: end for place, (first, end) in ranges.items() if first < end}  # what is not read up to yet
         self._reader.assign([Position(*place, offset) for place, offset in self._at.items()])
 

@@ -10,10 +10,10 @@ from tsunagi.recovery.fit import IN_MEMORY_BYTES
 from tsunagi.recovery.step_history import StepCollector, StepHistory
 from tsunagi.replay.generations import message_of
 from tsunagi.runtime.columns import floats, sensors
-from tsunagi.runtime.log import TUPLES, LogError, Reader
+from tsunagi.runtime.log import TUPLES, Reader
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
-from tsunagi.system.topics import range_of, records_between, tool_log
+from tsunagi.system.topics import offset_of_last, range_of, records_between, tool_log
 
 _TELL_S = 3.0
 """Seconds between two lines of progress."""
@@ -56,7 +56,7 @@ def _read_slot(
     low, high = range_of(reader, TUPLES, slot)
     if low >= high:
         return
-    begin = low if last_us is None else _beginning(reader, slot, low, high, last_us)
+    begin = low if last_us is None else offset_of_last(reader, TUPLES, slot, (low, high), last_us)
     told_s = time.monotonic()
     for records in records_between(reader, TUPLES, slot, begin, high):
         for record in records:
@@ -67,22 +67,3 @@ def _read_slot(
         if time.monotonic() - told_s > _TELL_S:
             told_s = time.monotonic()
             tell(f"reading the log: slot {slot}, {records[-1].offset + 1 - begin:,} of {high - begin:,} records")
-
-
-def _beginning(reader: Reader, slot: int, low: int, high: int, last_us: int) -> int:
-    """Return the offset of the first record that was appended at most so long before the last one, by bisection."""
-
-    def appended_us(offset: int) -> int:
-        """Return when the record at an offset, or the next one that is there, was appended."""
-        for records in records_between(reader, TUPLES, slot, offset, high):
-            return records[0].appended_us
-        raise LogError(f"{TUPLES}/{slot}: found no record from {offset} on, expected some below {high}")
-
-    first_us = appended_us(high - 1) - last_us
-    while low < high - 1:
-        middle = (low + high) // 2
-        if appended_us(middle) < first_us:
-            low = middle
-        else:
-            high = middle
-    return low

@@ -6,7 +6,7 @@ import math
 import re
 import statistics
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -144,6 +144,9 @@ def edges_of(areas: Mapping[str, str], count: int | None = None) -> dict[str, st
         return {name: f"edge-{place % count + 1}" for place, name in enumerate(areas)}
     named: dict[str, str] = {}
     for area in dict.fromkeys(areas.values()):
+        if not edge_fault(area) and area.lower() not in map(str.lower, named.values()):
+            named[area] = area
+            continue
         plain = unicodedata.normalize("NFKD", area.lower()).encode("ascii", "ignore").decode()
         name = re.sub(r"[^a-z0-9_.-]+", "-", plain).strip("-.")[:90]
         if not name or edge_fault(name):
@@ -152,3 +155,24 @@ def edges_of(areas: Mapping[str, str], count: int | None = None) -> dict[str, st
             name += "-2"
         named[area] = name
     return {name: named[area] for name, area in areas.items()}
+
+
+def own_topic(pattern: str, levels_of: Iterable[tuple[Sequence[str], str]]) -> str:
+    """Return a pattern of topics by which each edge hears its own messages alone; the given one if there is none.
+
+    Otherwise each edge would hear those of all others, too, so the cost would grow with edges times messages.
+
+    Args:
+        pattern: the pattern of all topics, with + and #.
+        levels_of: the levels of the topic of each sensor, and its edge.
+    """
+    pairs = list(levels_of)
+    levels = pattern.split("/")
+    for place in range(min((len(given) for given, _ in pairs), default=0)):
+        if not all(given[place] == edge for given, edge in pairs):
+            continue
+        if place < len(levels) and levels[place] == "+":
+            return "/".join([*levels[:place], "{edge}", *levels[place + 1 :]])
+        if levels[-1] == "#" and place >= len(levels) - 1:
+            return "/".join([*levels[:-1], *["+"] * (place - len(levels) + 1), "{edge}", "#"])
+    return pattern

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tsunagi.project.finding import FoundFleet
-from tsunagi.project.fleet import Series, areas_of, edges_of, held_s, slots_for, usual_interval_s
+from tsunagi.project.fleet import Series, areas_of, edges_of, held_s, own_topic, slots_for, usual_interval_s
 from tsunagi.runtime.example import toml_text
 from tsunagi.runtime.settings import ConfigError, Settings
 
@@ -59,9 +59,11 @@ def project(found: FoundFleet, edges: int | None = None, before: str = "") -> di
     several = max(1, round(1 / interval_s))  # a step is a second at least
     step_s = several * interval_s
     slide_s = step_s * math.ceil(_SLIDE_S / step_s)
+    table = _table(series, interval_s, edges, before)
+    edge_of = {row["sensor"]: row.get("edge", "") for row in csv.DictReader(io.StringIO(table)) if "sensor" in row}
     return {
-        SENSORS: _table(series, interval_s, edges, before),
-        CONFIG: _config(found, interval_s, several, len(series)),
+        SENSORS: table,
+        CONFIG: _config(found, interval_s, several, edge_of),
         QUERY: _OVERVIEW.format(range_s=6 * slide_s, slide_s=slide_s),
     }
 
@@ -86,15 +88,18 @@ def _table(series: Sequence[Series], interval_s: float, edges: int | None, befor
     return text.getvalue()
 
 
-def _config(found: FoundFleet, interval_s: float, several: int, sensors: int) -> str:
+def _config(found: FoundFleet, interval_s: float, several: int, edge_of: Mapping[str, str]) -> str:
     defaults = Settings()
     source = {key: value for key, value in found.source.items() if key != "fields"}
     nested = {key: source.pop(key) for key in list(source) if isinstance(source[key], Mapping)}
+    if "mqtt" in nested:
+        pairs = [(item.levels, edge_of[item.name]) for item in found.series.values() if item.name in edge_of]
+        nested["mqtt"] = {**nested["mqtt"], "topic": own_topic(str(nested["mqtt"]["topic"]), pairs)}
     live = source["kind"] != "csv"
     if live:
         source["foreign"] = "count"  # each edge hears them all
         source["disorder_s"] = disorder_s(found, defaults.source.disorder_s)
-    slots = slots_for(sensors)
+    slots = slots_for(len(found.series))
     servers = found.source.get("kafka", {}).get("servers") or defaults.kafka.servers
     lines = [
         "# Made by `tsunagi init`. All keys: docs/reference/settings.md. Start the services in this folder.",
@@ -126,7 +131,10 @@ def _config(found: FoundFleet, interval_s: float, several: int, sensors: int) ->
         *(f"{key} = {toml_text(value)}" for key, value in source.items()),
     ]
     for name, section in nested.items():
-        lines += ["", f"[source.{name}]", *(f"{key} = {toml_text(value)}" for key, value in section.items())]
+        lines += ["", f"[source.{name}]"]
+        for key, value in section.items():
+            remark = "  # each edge hears its own; if you give edges other names, name a pattern of all"
+            lines.append(f"{key} = {toml_text(value)}" + remark * (key == "topic" and "{edge}" in str(value)))
     for entry in found.source.get("fields", ()):
         lines += ["", "[[source.fields]]", *(f"{key} = {toml_text(value)}" for key, value in entry.items())]
     return "\n".join(lines) + "\n"

@@ -102,3 +102,31 @@ def records_between(reader: Reader, topic: str, partition: int, first: int, end:
             at = fresh[-1].offset + 1
             if some := [record for record in fresh if record.offset < end]:
                 yield some
+
+
+def offset_of_last(reader: Reader, topic: str, partition: int, held: tuple[int, int], last_us: int) -> int:
+    """Return the offset of the first record that was appended at most so long before the last one, by bisection.
+
+    Args:
+        held: the first offset that there is, and the end; there is at least one record.
+        last_us: so long, in microseconds.
+
+    Raises:
+        LogError: the log does not answer.
+    """
+    low, high = held
+
+    def appended_us(offset: int) -> int:
+        """Return when the record at an offset, or the next one that is there, was appended."""
+        for records in records_between(reader, topic, partition, offset, high):
+            return records[0].appended_us
+        raise LogError(f"{topic}/{partition}: found no record from {offset} on, expected some below {high}")
+
+    first_us = appended_us(high - 1) - last_us
+    while low < high - 1:
+        middle = (low + high) // 2
+        if appended_us(middle) < first_us:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,8 @@ from tsunagi.recovery.step_history import StepHistory
 from tsunagi.recovery.store import load_from_store
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.columns import Floats, pack_floats, pack_sensors
-from tsunagi.runtime.log import HEARTBEATS, PLAN, TUPLES
+from tsunagi.runtime.log import HEARTBEATS, PLAN, TUPLES, Position
+from tsunagi.runtime.memory_clients import MemoryReader
 from tsunagi.runtime.messages import VERSION, Heartbeat, LogRecord, ModelTarget, Plan, TupleBatch
 from tsunagi.runtime.plan import Words
 from tsunagi.runtime.sensors import read_sensors
@@ -41,7 +43,8 @@ class Fleet:
             }
         )
         self.table = read_sensors(self.settings.sensors)
-        self.log = MemoryLog(ManualClock(), {PLAN: 1, TUPLES: 2, HEARTBEATS: 1})
+        self.clock = ManualClock()
+        self.log = MemoryLog(self.clock, {PLAN: 1, TUPLES: 2, HEARTBEATS: 1})
         self.rng = np.random.default_rng(3)
         self.alike = alike
         self.values: list[Floats] = []
@@ -186,6 +189,27 @@ def test_what_retention_takes_is_passed_over(tmp_path: Path) -> None:
     fleet.send(LEAST // 2)
     (target,) = fleet.turn(turns=8)
     assert target.steps == LEAST + LEAST // 2
+
+
+def test_what_there_is_no_room_for_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 50 * 8 * SENSORS)
+    monkeypatch.setattr(module, "READ_RECORDS", 20)
+    fleet = Fleet(tmp_path)
+    for _ in range(300):
+        fleet.send(1)
+        fleet.clock.advance(1.0)
+    asked: list[Position] = []
+    assign = MemoryReader.assign
+
+    def seen(self: MemoryReader, positions: Iterable[Position]) -> None:
+        asked[:] = positions
+        assign(self, asked)
+
+    monkeypatch.setattr(MemoryReader, "assign", seen)
+    late = fleet.start()
+    assert min(place.offset for place in asked if place.topic == TUPLES) > 50
+    (target,) = fleet.turn(late, turns=60)
+    assert LEAST <= target.steps <= 2 * 50
 
 
 @pytest.mark.parametrize(

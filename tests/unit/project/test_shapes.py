@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tsunagi.edge.inbox import Message
 from tsunagi.edge.source import SourceError
 from tsunagi.project.finding import find_in_messages
+from tsunagi.project.fleet import own_topic
 from tsunagi.project.shapes import Sample, propose
 from tsunagi.runtime.settings.fields import FieldSettings
 
@@ -150,3 +151,23 @@ def test_nothing_that_is_a_number_is_an_error() -> None:
 def test_what_is_proposed_can_be_set_whatever_comes(said: list[Said]) -> None:
     for entry in entries(*said):
         FieldSettings.model_validate(entry)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topics", "own"),
+    [
+        ("plant/#", {"plant/a/x": "a", "plant/b/y/z": "b"}, "plant/{edge}/#"),
+        ("#", {"plant/a/x": "a", "plant/b/y": "b"}, "+/{edge}/#"),
+        ("#", {"a/x": "a", "b/y": "b"}, "{edge}/#"),
+        ("plant/+/+", {"plant/a/x": "a", "plant/b/y": "b"}, "plant/{edge}/+"),
+        ("plant/+/x", {"plant/a/x": "a"}, "plant/{edge}/x"),
+        ("plant/#", {"plant/Halle Süd/x": "halle-sud", "plant/b/y": "b"}, "plant/#"),
+        ("plant/#", {"plant/a/x": "edge-1", "plant/b/y": "edge-2"}, "plant/#"),
+        ("plant/a/+", {"plant/a/x": "a"}, "plant/a/+"),
+        ("#", {}, "#"),
+    ],
+)
+def test_an_edge_hears_its_own_messages_alone_where_topics_name_it(
+    pattern: str, topics: dict[str, str], own: str
+) -> None:
+    assert own_topic(pattern, [(topic.split("/"), edge) for topic, edge in topics.items()]) == own
