@@ -90,7 +90,7 @@ def _config(found: FoundFleet, interval_s: float, several: int, sensors: int) ->
     defaults = Settings()
     source = {key: value for key, value in found.source.items() if key != "fields"}
     nested = {key: source.pop(key) for key in list(source) if isinstance(source[key], Mapping)}
-    live = source["kind"] != "csv"
+    live = source["kind"] not in {"csv", "parquet"}
     if live:
         source["foreign"] = "count"  # each edge hears them all
         source["disorder_s"] = disorder_s(found, defaults.source.disorder_s)
