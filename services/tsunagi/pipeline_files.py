@@ -23,6 +23,7 @@ from tsunagi.recovery import history_parquet
 from tsunagi.runtime.csv_text import CsvError, read_header, row_writer
 from tsunagi.runtime.naming import is_time
 from tsunagi.runtime.sensors import SensorsError, SensorTable
+from tsunagi.runtime.settings import TableSettings
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """The moment from which times in microseconds are counted."""
@@ -134,11 +135,11 @@ def _cell(value: object, where: str) -> str:
 
 
 def _of_parquet(path: Path) -> tuple[list[str], Iterator[list[Any]]]:
-    names, timed, pieces, _ = history_parquet.examine(path)
+    names, timed, pieces, _ = history_parquet.examine(path, TableSettings())
 
     def cells() -> Iterator[list[Any]]:
         for piece in pieces:
-            for part in history_parquet.read(piece, names, timed=timed):
+            for part in history_parquet.read(piece, names, TableSettings(), timed=timed):
                 for time_us, values in zip(part.times.tolist(), part.values.tolist(), strict=True):
                     readings = ["" if math.isnan(value) else repr(value) for value in values]
                     moment = (_EPOCH + timedelta(microseconds=time_us)).isoformat()

@@ -38,7 +38,7 @@ from tsunagi.recovery.sums import TILE, HistorySums, Tile, Units, tile_places
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.marked import mark
 from tsunagi.runtime.sensors import SensorTable
-from tsunagi.runtime.settings import ConfigError, Settings
+from tsunagi.runtime.settings import ConfigError, Settings, TableSettings
 from tsunagi_spark.session import session_options, start_session
 
 SAMPLE_BYTES = 256 * 2**20
@@ -96,6 +96,7 @@ def fit_history(
     share: float = 1.0,
     period: str = "none",
     sample: int | None = None,
+    form: TableSettings | None = None,
     tell: Tell = lambda _line: None,
     session: SparkSession | None = None,
 ) -> tuple[Model, FitReport]:
@@ -106,6 +107,7 @@ def fit_history(
         share: share of the rows from the start, in (0, 1].
         period: as there.
         sample: number of last steps for structure, profile and calibration; None means as many as `SAMPLE_BYTES` allow.
+        form: how the files are read, if they do not tell by themselves; None = as [source.table] says.
         tell: called with lines that say how far the fit is.
         session: the session to use; None starts one for the pass and stops it afterwards.
 
@@ -117,7 +119,7 @@ def fit_history(
         session_options(settings)  # a session that cannot be started is reported before the search
     if not 0 < share <= 1:
         raise ModelError(f"{path}: rows: found the share {share}, expected more than 0 and at most 1")
-    files = list_history(path)
+    files = list_history(path, settings.source.table if form is None else form)
     columns = HistoryColumns.of(files, table, settings.steps)
     files = files.part(share)
     work = HistorySteps.of(files, columns, settings.steps)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tsunagi.commands.options import FILE, Number, OutputFile
+from tsunagi.commands.options import FILE, TABLE, Number, OutputFile
 
 if TYPE_CHECKING:
     from tsunagi.recovery.estimation import FitReport
     from tsunagi.recovery.model import Model
     from tsunagi.recovery.progress import Tell
     from tsunagi.runtime.sensors import SensorTable
-    from tsunagi.runtime.settings import Settings
+    from tsunagi.runtime.settings import Settings, TableSettings
 
 _PERIOD = "Period of the profile, such as 144 or 24h; auto looks for one. A profile stays only if it predicts better."
 """Help text of --period."""
@@ -32,6 +32,7 @@ _SAMPLE = "Steps at the end on which Spark searches the structure [default: 256 
 )
 @click.option("--period", default="auto", metavar="STEPS|DURATION|auto|none", help=_PERIOD)
 @click.option("--spark/--in-memory", default=None, help="Where to fit [default: Spark past 512 MiB of readings].")
+@TABLE
 @click.option("--sample", type=click.IntRange(12, 10**9), metavar="STEPS", help=_SAMPLE)
 @click.option("--out", type=OutputFile(), required=True, help="File to which the model is written.")
 def fit(
@@ -42,16 +43,18 @@ def fit(
     rows: float,
     period: str,
     spark: bool | None,
+    keys: tuple[str, ...],
     sample: int | None,
     out: Path,
 ) -> None:
     """Fit a recovery model to past readings.
 
-    HISTORY is a CSV or Parquet file, or a directory of such files. It has a column for each sensor, where an empty cell
-    or null means no reading, and may have a column `time` (ISO 8601 or timestamps with a zone, or epoch seconds). If
-    the times are about [steps] interval_s apart, the profile of the model is in phase with the running system, and gaps
-    count as missing steps. Spark ([spark] master) sums the history in one pass; its workers must see the same files
-    and [spark] checkpoint. More: docs/howto/recovery.md
+    HISTORY is a CSV or Parquet file, or a directory of such files. A wide one has a column for each sensor, where an
+    empty cell or null means no reading, and may have a column `time` (ISO 8601 or timestamps with a zone, or epoch
+    seconds). A long one has a row a reading, in any order, with columns such as time, sensor and value. [results] files
+    are such tables, and only their measured rows count. If the times are about [steps] interval_s apart, the profile of
+    the model is in phase with the running system, and gaps count as missing steps. Spark ([spark] master) sums a wide
+    history in one pass; its workers must see the same files and [spark] checkpoint. More: docs/howto/recovery.md
 
     With --from-log it takes no HISTORY, but what the edges of the running system have sent, as its log holds it.
 
@@ -59,6 +62,7 @@ def fit(
     tsunagi fit --from-log --last 24h --out out/models/first.bin
     tsunagi fit data/guangzhou.csv --rows 0.4 --out out/model.bin
     tsunagi fit /history --period 24h --out out/model.bin
+    tsunagi fit log.csv --table sensor=tag --table time_unit=ms --out m.bin
     docker-compose run --rm --no-deps spark \\
       fit data/history --spark --out /models/model.bin
     """
@@ -83,14 +87,17 @@ def fit(
     settings = load()
     table = read_sensors(sensors or settings.sensors)
     if history is None:
-        if rows != 1.0 or spark or sample is not None:
+        if rows != 1.0 or spark or sample is not None or keys:
             raise click.UsageError(
-                "--from-log fits in memory, to all that --last names: expected no --rows, --spark, --sample."
+                "--from-log fits in memory, to all that --last names: expected no --rows, --spark, --sample, --table."
             )
         found = read_logged(settings, table, length_us, tell)
         model, report = fit_steps(found, table, settings.steps, period, tell=tell)
     else:
-        model, report = fit_anywhere(settings, history, table, rows, period, spark=spark, sample=sample, tell=tell)
+        form = settings.source.table.changed(keys)
+        model, report = fit_anywhere(
+            settings, history, table, rows, period, spark=spark, sample=sample, form=form, tell=tell
+        )
     out.parent.mkdir(parents=True, exist_ok=True)
     click.echo(f"{out}: {len(model)} sensors, sha256 {model.save(out)}")
     for line in summary(model, report, settings.steps):
@@ -106,6 +113,7 @@ def fit_anywhere(
     *,
     spark: bool | None = None,
     sample: int | None = None,
+    form: TableSettings | None = None,
     tell: Tell = lambda _line: None,
 ) -> tuple[Model, FitReport]:
     """Fit a model in memory, or through Spark.
@@ -118,6 +126,7 @@ def fit_anywhere(
         period: the period of the profile, as for --period.
         spark: whether to fit through Spark. None does so if the readings take more than `IN_MEMORY_BYTES`.
         sample: as for `tsunagi_spark.fit.fit_history`.
+        form: how the files are read, if they do not tell by themselves; None = as [source.table] says.
         tell: called with each line of progress.
 
     Raises:
@@ -126,12 +135,19 @@ def fit_anywhere(
     """
     from tsunagi.installation import missing
     from tsunagi.recovery.errors import ModelError
-    from tsunagi.recovery.fit import IN_MEMORY_BYTES, fit_history
+    from tsunagi.recovery.fit import IN_MEMORY_BYTES, fit_history, fit_steps
     from tsunagi.recovery.history import list_history
+    from tsunagi.recovery.table_history import has_long, read_tables
 
-    size = list_history(path).size_bytes * rows
+    form = settings.source.table if form is None else form
+    if has_long(path, form):
+        if spark or sample is not None:
+            raise ModelError(f"{path}: found a long table, which is fitted in memory: expected no --spark, --sample")
+        found = read_tables(path, table, settings.steps, form, rows, tell=tell)
+        return fit_steps(found, table, settings.steps, period, tell=tell)
+    size = list_history(path, form).size_bytes * rows
     if spark is False or (spark is None and size <= IN_MEMORY_BYTES):
-        return fit_history(path, table, settings.steps, rows, period, tell=tell)
+        return fit_history(path, table, settings.steps, rows, period, form=form, tell=tell)
     try:
         from tsunagi_spark.fit import fit_history as through_spark
     except ImportError as error:
@@ -139,4 +155,4 @@ def fit_anywhere(
             f"{path}: about {size / 2**20:.0f} MiB of readings are fitted through Spark, but Python's module "
             f"{error.name} is not installed here; {missing('spark')}, or use the image tsunagi-spark"
         ) from None
-    return through_spark(settings, path, table, share=rows, period=period, sample=sample, tell=tell)
+    return through_spark(settings, path, table, share=rows, period=period, sample=sample, form=form, tell=tell)

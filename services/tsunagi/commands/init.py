@@ -7,12 +7,14 @@ from typing import Any
 
 import click
 
-from tsunagi.commands.options import FILE, seconds
+from tsunagi.commands.options import FILE, TABLE, seconds
 
 
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--csv", "file", type=FILE, help="A CSV with a column for each sensor, which edges replay.")
+@click.option("--csv", type=FILE, help="A CSV with a column a sensor, or a row a reading, which edges replay.")
+@click.option("--parquet", type=FILE, help="A Parquet file with a column a sensor, or a row a reading.")
+@TABLE
 @click.option("--mqtt", metavar="HOST[:PORT]", help="An MQTT broker; with --topic.")
 @click.option("--kafka", metavar="SERVERS", help="Bootstrap servers of a Kafka cluster; with --topic.")
 @click.option("--topic", help="Topics to read: plant/+/+ or # of MQTT, the name of a Kafka topic.")
@@ -24,7 +26,9 @@ from tsunagi.commands.options import FILE, seconds
 @click.option("--replace", is_flag=True, help="Replace files that are there and differ.")
 def init(
     folder: Path,
-    file: Path | None,
+    csv: Path | None,
+    parquet: Path | None,
+    keys: tuple[str, ...],
     mqtt: str | None,
     kafka: str | None,
     topic: str | None,
@@ -38,15 +42,16 @@ def init(
 ) -> None:
     """Make a project folder from what your sensors send.
 
-    It reads a CSV, or listens to MQTT or Kafka for a while. It shows what it found, and writes the sensors table,
-    tsunagi.toml with the way to read your messages, and a query. Look them through: edges and groups are a guess, by
-    topics and names. In a folder that has such files it shows the difference and writes nothing; sensors that stand in
-    the table stay as they are, and new ones come behind them.
+    It reads a CSV or a Parquet file, or listens to MQTT or Kafka for a while. It shows what it found, and writes the
+    sensors table, tsunagi.toml with the way to read your messages, and a query. Look them through: edges and groups are
+    a guess, by topics and names. In a folder that has such files it shows the difference and writes nothing; sensors
+    that stand in the table stay as they are, and new ones come behind them.
 
     \b
     tsunagi init plant --mqtt broker.local --topic 'plant/#' --listen 60
     tsunagi init plant --kafka broker-1:9092 --topic plant.readings
     tsunagi init plant --csv history.csv
+    tsunagi init plant --parquet readings.parquet --table sensor=tag
     cd plant; tsunagi up; tsunagi query tail overview
     """
     from rich.console import Console
@@ -54,26 +59,34 @@ def init(
     from tsunagi.project.finding import find_in_file, find_in_messages
     from tsunagi.project.folder import SENSORS, project, show, write
     from tsunagi.project.listening import listen
+    from tsunagi.runtime.settings import TableSettings
+    from tsunagi.runtime.tables.files import is_parquet
 
-    if sum(given is not None for given in (file, mqtt, kafka)) != 1:
-        raise click.UsageError("Expected one of --csv, --mqtt and --kafka.")
+    if sum(given is not None for given in (csv, parquet, mqtt, kafka)) != 1:
+        raise click.UsageError("Expected one of --csv, --parquet, --mqtt and --kafka.")
+    file = csv or parquet
+    if keys and file is None:
+        raise click.UsageError("--table goes with --csv or --parquet.")
+    for given, option, kind in ((csv, "--csv", "a CSV"), (parquet, "--parquet", "a name that ends in .parquet")):
+        if given is not None and is_parquet(given) != (given is parquet):
+            raise click.BadParameter(f"found {given}, expected {kind}", param_hint=option)
     if (topic is None) != (file is not None):
         raise click.UsageError("--topic goes with --mqtt or --kafka.")
     if file is not None:
-        found = find_in_file(file)
+        found = find_in_file(file, TableSettings().changed(keys))
     else:
         source: dict[str, Any] = {"kind": "kafka", "kafka": {"topic": topic, "servers": kafka}}
         if mqtt is not None:
             host, _, port = mqtt.partition(":")
-            given: dict[str, Any] = {"host": host, "topic": topic} | ({"username": username} if username else {})
+            broker: dict[str, Any] = {"host": host, "topic": topic} | ({"username": username} if username else {})
             for key, path in (("password_file", password_file), ("ca_file", ca_file)):
                 if path:  # services start in the folder
-                    given[key] = str(Path(path).absolute())
+                    broker[key] = str(Path(path).absolute())
             if port:
                 if not port.isdecimal():
                     raise click.BadParameter(f"found {mqtt!r}, expected HOST or HOST:PORT", param_hint="--mqtt")
-                given["port"] = int(port)
-            source = {"kind": "mqtt", "mqtt": given}
+                broker["port"] = int(port)
+            source = {"kind": "mqtt", "mqtt": broker}
         found = find_in_messages(source, listen(source, listen_s, lambda line: click.echo(line, err=True)))
     show(found, Console())
     table = folder / SENSORS

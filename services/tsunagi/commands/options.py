@@ -36,6 +36,15 @@ DURATION = Number(0, 1e9)
 SLOTS = click.option("--slot", "slots", type=int, multiple=True, help="Only this slot; may be given more than once.")
 """The option that restricts a command to some slots."""
 
+TABLE = click.option(
+    "--table",
+    "keys",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="How files are read, as [source.table] says it; may be given more than once.",
+)
+"""The option that says how a file of readings is read."""
+
 
 def seconds(option: str, default: float, text: str) -> Callable[[F], F]:
     """Return an option that takes a duration in seconds: `--patience` becomes the argument `patience_s`."""

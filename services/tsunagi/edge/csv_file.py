@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from tsunagi.edge.source import FilePosition, SourceError
 from tsunagi.edge.window import Places
 from tsunagi.query.form import Cells
 from tsunagi.runtime.columns import Floats
-from tsunagi.runtime.csv_text import CsvError, Header, passed_over, read_header, read_number, read_time, split_line
+from tsunagi.runtime.csv_text import CsvError, Dialect, Header, passed_over, read_header, split_line
 from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import TableSettings
+from tsunagi.runtime.tables.cells import AS_WRITTEN, NumberReader, TimeReader
 
 
 class CsvRow(NamedTuple):
@@ -33,6 +35,8 @@ class CsvRow(NamedTuple):
         values: float64[m], their readings.
         strangers: (column, cell) of each cell that is not empty and whose column is not in the sensors table.
         cells: the columns of a tuple (`tsunagi.edge.csv_tuples`); None = the row has readings.
+        missing: how many cells of wanted sensors say in words that there is no value (`[source.table] missing`).
+        estimated: how many rows of a file of results were not measured.
     """
 
     place: FilePosition
@@ -41,6 +45,43 @@ class CsvRow(NamedTuple):
     values: Floats
     strangers: list[tuple[str, str]]
     cells: Cells | None = None
+    missing: int = 0
+    estimated: int = 0
+
+
+class RowFile(Protocol):
+    """A file whose rows are read in the order of time: `CsvFile`, or `tsunagi.edge.table_file.TableFile`.
+
+    Attributes:
+        has_time: whether rows have times.
+        header_sha256: identifies the columns.
+        first: where the first row begins.
+        place: where the next row begins.
+    """
+
+    path: Path
+    has_time: bool
+    header_sha256: str
+    first: FilePosition
+
+    @property
+    def place(self) -> FilePosition: ...
+
+    def seek(self, place: FilePosition) -> None:
+        """Go on at a place that `place` had earlier."""
+
+    def skip(self, rows: int) -> None:
+        """Pass over rows of the file, or over all that are left."""
+
+    def next_row(self) -> CsvRow | None:
+        """Read the next row; return None after the last one.
+
+        Raises:
+            SourceError: the row cannot be used; the message names file, line and column, found and expected.
+        """
+
+    def close(self) -> None:
+        """Close the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +112,7 @@ class CsvFile:
         wanted: the sensors to read.
         repeat: the first row follows the last one again, and row numbers and event times go on.
         lacking: whether sensors may lack a column, as devices do that send events alone.
+        written: how the file is read.
 
     Raises:
         SourceError: the file cannot be opened, or its header cannot be used.
@@ -84,8 +126,10 @@ class CsvFile:
         *,
         repeat: bool = False,
         lacking: bool = False,
+        written: TableSettings = AS_WRITTEN,
     ) -> None:
         self.path = path
+        self._written = written
         self._lacking = lacking
         self._repeat = repeat
         try:
@@ -104,7 +148,11 @@ class CsvFile:
             raise
 
     def _read_header(self, table: SensorTable, wanted: tuple[Sensor, ...]) -> None:
-        header = read_header(self._file, self.path)
+        written = self._written
+        header = read_header(self._file, self.path, Dialect(written.separator, written.decimal), written.time)
+        self._separator = header.dialect.separator
+        self._numbers = NumberReader(written, header.dialect)
+        self._times = TimeReader(written, header.names[0])
         self.header_sha256 = hashlib.sha256(header.text.encode()).hexdigest()
         self._header = header.names
         self.has_time = header.timed
@@ -171,6 +219,12 @@ class CsvFile:
         found = self._next_line()
         return None if found is None else self._parse(*found)
 
+    def skip(self, rows: int) -> None:
+        """Pass over so many rows without parsing them, or over all that are left."""
+        for _ in range(rows):
+            if not self.skip_row():
+                return
+
     def skip_row(self) -> bool:
         """Pass over the next row without parsing it; return False after the last one."""
         return self._next_line() is not None
@@ -213,14 +267,21 @@ class CsvFile:
         time_us = self._time(cells[0], place.line, place.row) if self.has_time else None
         texts = [cells[column] for column in self._columns]
         strangers = [(name, cells[column]) for column, name in self._strangers if cells[column].strip()]
-        if b"_" not in raw:  # float() accepts "_" between digits; this format does not
-            try:
-                return CsvRow(place, time_us, self._all, np.fromiter(map(float, texts), np.float64), strangers)
-            except ValueError:
-                pass  # an empty cell, or text
-        present = [number for number, cell in enumerate(texts) if cell.strip()]
-        values = [self._number(texts[number], place.line, self._columns[number]) for number in present]
-        return CsvRow(place, time_us, self._all[present], np.array(values, dtype=np.float64), strangers)
+        plain = self._numbers.plain(texts)
+        if plain is not None:
+            return CsvRow(place, time_us, self._all, plain, strangers)
+        there = [number for number, cell in enumerate(texts) if cell.strip()]
+        values = [self._number(texts[number], place.line, self._columns[number]) for number in there]
+        found = [(number, value) for number, value in zip(there, values, strict=True) if value is not None]
+        present = [number for number, _ in found]
+        return CsvRow(
+            place,
+            time_us,
+            self._all[present],
+            np.array([value for _, value in found], dtype=np.float64),
+            strangers,
+            missing=len(there) - len(found),
+        )
 
     def _cells_of_row(self, raw: bytes, place: FilePosition) -> list[str]:
         cells = self._cells(raw, place.line)
@@ -231,16 +292,16 @@ class CsvFile:
             )
         return cells
 
-    def _number(self, cell: str, line: int, column: int) -> float:
+    def _number(self, cell: str, line: int, column: int) -> float | None:
         try:
-            return read_number(cell, f"{self.path}, line {line}", self._header[column])
+            return self._numbers.read(cell, f"{self.path}, line {line}", self._header[column])
         except CsvError as error:
             raise SourceError(str(error)) from None
 
     def _time(self, cell: str, line: int, row: int = 0) -> int:
-        where = f"{self.path}, line {line}, column 'time'"
+        where = f"{self.path}, line {line}, column {self._header[0]!r}"
         try:
-            time_us = read_time(cell, f"{self.path}, line {line}") + row // self._lap_rows * self._lap_us
+            time_us = self._times.read(cell, f"{self.path}, line {line}") + row // self._lap_rows * self._lap_us
         except CsvError as error:
             raise SourceError(str(error)) from None
         if self._last_us is not None and time_us < self._last_us:
@@ -251,7 +312,7 @@ class CsvFile:
 
     def _cells(self, raw: bytes, line: int) -> list[str]:
         try:
-            return split_line(raw, f"{self.path}, line {line}")
+            return split_line(raw, f"{self.path}, line {line}", self._separator)
         except CsvError as error:
             raise SourceError(str(error)) from None
 

@@ -1,4 +1,4 @@
-"""Opens the CSV of [source] as a replay: its header is checked at once, its rows are read once there is a placement."""
+"""Opens the file of [source] as a replay: its header is checked at once, rows are read once there is a placement."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tsunagi.edge.csv_events import CsvWithEvents
-from tsunagi.edge.csv_file import CsvFile
+from tsunagi.edge.csv_file import CsvFile, RowFile
 from tsunagi.edge.csv_source import CsvSource, Timing
 from tsunagi.edge.csv_tuples import CsvTuples
 from tsunagi.edge.dead_letters import RATE
 from tsunagi.edge.position import PositionFile, shared_origin
 from tsunagi.edge.source import EdgePosition, FileProgress, SourceError
+from tsunagi.edge.table_file import TableFile
 from tsunagi.query.form import TupleForm
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.settings import MICROSECONDS, Settings
+from tsunagi.runtime.settings import MICROSECONDS, Settings, SourceSettings
+from tsunagi.runtime.tables.block import SensorNames
+from tsunagi.runtime.tables.csv_table import CsvTable
+from tsunagi.runtime.tables.layout import TableError
+from tsunagi.runtime.tables.parquet_table import ParquetTable
 
 
 class CsvOpener:
-    """The `tsunagi.edge.source.Opener` of a CSV.
+    """The `tsunagi.edge.source.Opener` of a CSV or Parquet file.
 
     Args:
         form: the columns of tuples (CREATE STREAM); None = the file has readings.
@@ -42,10 +47,13 @@ class CsvOpener:
         self._settings = settings
         self._position_path = PositionFile(settings.state, edge).path
         path, repeat = settings.source.path, settings.source.repeat
-        if form is None:
-            self._file = CsvFile(path, table, own, repeat=repeat, lacking=bool(settings.source.events))
-        else:
+        self._file: RowFile
+        if form is not None:
+            if settings.source.kind == "parquet":
+                raise SourceError("[source] kind: found parquet, expected csv, the only file of tuples (CREATE STREAM)")
             self._file = CsvTuples(path, table, own, form, repeat=repeat)
+        else:
+            self._file = _open_readings(settings.source, table, own)
         try:
             self._file.next_row()  # an unreadable row or a wrong unit of time ends the edge before it joins
         except SourceError:
@@ -116,3 +124,16 @@ class CsvOpener:
     def close(self) -> None:
         for file in (self._file, *self._events.values()):
             file.close()
+
+
+def _open_readings(source: SourceSettings, table: SensorTable, own: tuple[Sensor, ...]) -> RowFile:
+    """Open a file of readings, wide or long."""
+    lacking = bool(source.events)
+    kind = ParquetTable if source.kind == "parquet" else CsvTable
+    try:
+        found = kind(source.path, source.table, SensorNames())
+    except TableError as error:
+        raise SourceError(str(error)) from None
+    if isinstance(found, CsvTable) and not found.layout.long:
+        return CsvFile(source.path, table, own, repeat=source.repeat, lacking=lacking, written=source.table)
+    return TableFile(found, table, own, repeat=source.repeat, lacking=lacking)

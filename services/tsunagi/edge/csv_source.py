@@ -1,4 +1,4 @@
-"""Replays a CSV as if its sensors were reporting now: each row is handed out once the clock passes its event time.
+"""Replays a file as if its sensors were reporting now: each row is handed out once the clock passes its event time.
 
 Row `first_row` has the event time `origin_us`. Without a `time` column, row i follows it after (i - first_row) x
 interval / speed; with one, after (t_i - t_first) / speed. With ``when_behind = "skip"`` the replay behaves like a live
@@ -10,8 +10,17 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from tsunagi.edge.csv_file import CsvFile, CsvRow, CsvSummary, check_csv
-from tsunagi.edge.source import UNKNOWN_SENSOR, FilePosition, FileProgress, SourceError, SourceRow, Unusable
+from tsunagi.edge.csv_file import CsvRow, CsvSummary, RowFile, check_csv
+from tsunagi.edge.source import (
+    ESTIMATED,
+    MISSING,
+    UNKNOWN_SENSOR,
+    FilePosition,
+    FileProgress,
+    SourceError,
+    SourceRow,
+    Unusable,
+)
 
 __all__ = ["CsvSource", "CsvSummary", "Timing", "check_csv"]
 
@@ -39,13 +48,13 @@ class Timing:
 
 
 class CsvSource:
-    """A `tsunagi.edge.source.Source` that replays a CSV.
+    """A `tsunagi.edge.source.Source` that replays a file.
 
     Attributes:
         first_us: the time in the `time` column of the row `first_row`; 0 = there is no such column.
 
     Args:
-        file: the CSV, at its first row.
+        file: the file, at its first row.
         timing: how rows become event times.
         origin_us: event time of the row `first_row`, in microseconds.
         now_us: what the clock says now, in microseconds.
@@ -59,7 +68,7 @@ class CsvSource:
 
     def __init__(
         self,
-        file: CsvFile,
+        file: RowFile,
         timing: Timing,
         origin_us: int,
         now_us: int,
@@ -114,7 +123,10 @@ class CsvSource:
         return None if self._row is None else self._row_us
 
     def unusable(self) -> list[Unusable]:
-        """Return the readings of unknown columns found since the last call: only a column's first one gets a letter."""
+        """Return the readings that cannot be used, found since the last call.
+
+        Of a sensor that the table does not have only the first reading gets a letter.
+        """
         found, self._unusable = self._unusable, []
         return found
 
@@ -131,9 +143,7 @@ class CsvSource:
 
     def _find_first(self) -> int:
         """Go to the row `first_row` and return the time in its `time` column, from which all others are counted."""
-        for _ in range(self._timing.first_row):
-            if not self._file.skip_row():
-                break
+        self._file.skip(self._timing.first_row)
         first = self._file.next_row()
         if first is None:
             rows, wanted = self._file.place.row, self._timing.first_row
@@ -173,6 +183,9 @@ class CsvSource:
             self._unusable.append(
                 Unusable(UNKNOWN_SENSOR, name, row.place.row, "not in the table", text.encode(), letter=first)
             )
+        for reason, count in ((MISSING, row.missing), (ESTIMATED, row.estimated)):
+            if count:
+                self._unusable.append(Unusable(reason, "", row.place.row, "", b"", count=count, letter=False))
         handed = SourceRow(row.place.row, self._row_us, row.places, row.values, cells=row.cells, stream=self._stream)
         self._advance()
         return handed

@@ -13,6 +13,10 @@ from tsunagi.runtime.marks import NO_MARK, LogMark
 
 UNKNOWN_SENSOR = "unknown-sensor"
 """Reason of a dead letter: the sensors table has no sensor of this name."""
+MISSING = "missing"
+"""Reason of a count: the row of a file says that there is no value (`[source.table] missing`, an empty cell)."""
+ESTIMATED = "estimated"
+"""Reason of a count: a row of a file of results was not measured."""
 
 
 class SourceError(ValueError):

@@ -98,7 +98,7 @@ def make_opener(
     source = settings.source
     feed: LiveFeed
     match source.kind:
-        case "csv":
+        case "csv" | "parquet":
             return CsvOpener(settings, edge, table, own, form, streams)
         case "mqtt":
             feed = MqttFeed(source, edge, logger)

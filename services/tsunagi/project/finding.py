@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, get_args
 
 from tsunagi.edge.decode import ReadingFault
 from tsunagi.edge.fields import NO_FIELD, Entries, parse
 from tsunagi.edge.inbox import Message
 from tsunagi.edge.source import SourceError
-from tsunagi.project.fleet import Series
+from tsunagi.project.fleet import Series, TableSeries
 from tsunagi.project.shapes import Sample, propose
-from tsunagi.recovery.history import read_history
+from tsunagi.runtime.settings import TableSettings
 from tsunagi.runtime.settings.fields import FieldSettings
+from tsunagi.runtime.tables.csv_table import CsvTable
+from tsunagi.runtime.tables.files import is_parquet, open_table
+from tsunagi.runtime.tables.layout import TableError
+from tsunagi.runtime.tables.parquet_table import ParquetTable
+
+_USUAL = TableSettings()
+"""The form of files that tell by themselves how they are read."""
 
 
 class FoundFleet:
@@ -35,22 +40,50 @@ class FoundFleet:
         self.slowest_s = 0.0
 
 
-def find_in_file(path: Path) -> FoundFleet:
-    """Find the sensors of a CSV: a column for each sensor, perhaps a column of times.
+def find_in_file(path: Path, form: TableSettings = _USUAL) -> FoundFleet:
+    """Find the sensors of a CSV or Parquet file: a column for each sensor, or a row for each reading.
+
+    The file is read from its beginning to its end, and may be larger than memory.
+
+    Args:
+        form: how it is read, as far as it does not tell by itself. If its times are numbers in another unit, the unit
+            is found.
 
     Raises:
-        ModelError: the file cannot be used.
-        SourceError: it is no CSV.
+        TableError: the file cannot be used, or has no reading.
     """
-    if path.suffix.lower() in (".parquet", ".pq"):
-        raise SourceError(f"{path}: found Parquet, expected a CSV, which edges can replay")
-    history = read_history(path)
-    found = FoundFleet({"kind": "csv", "path": str(path.absolute())})
-    rows = np.arange(len(history.values), dtype=np.int64) * 1_000_000  # without times, a second apart
-    times_us = rows if history.times_us is None else history.times_us
-    for column, name in enumerate(history.names):
-        found.series[name] = Series.of_column(name, times_us, history.values[:, column])
+    file, form = _opened(path, form)
+    said = {key: value for key, value in form.model_dump().items() if value != getattr(_USUAL, key)}
+    source = {"kind": "parquet" if is_parquet(path) else "csv", "path": str(path.absolute())}
+    found = FoundFleet(source | ({"table": said} if said else {}))
+    fleet = TableSeries()
+    for block in file.blocks():
+        for reason, which in (("missing", block.missing), ("estimated", block.estimated & ~block.missing)):
+            if count := int(which.sum()):
+                found.unusable[reason] = found.unusable.get(reason, 0) + count
+        fleet.add(block.chosen(~block.missing & ~block.estimated), len(file.names.names))
+    found.series = fleet.series(file.names.names)
+    if not any(item.count for item in found.series.values()):
+        raise TableError(f"{path}: found no readings below the header, expected some")
+    if fleet.backwards:
+        found.unusable["out of order (edges need the order of time)"] = fleet.backwards
     return found
+
+
+def _opened(path: Path, form: TableSettings) -> tuple[CsvTable | ParquetTable, TableSettings]:
+    """Open a table, with the unit of its times."""
+    units = dict.fromkeys([form.time_unit, *get_args(TableSettings.model_fields["time_unit"].annotation)])
+    fault: TableError | None = None
+    for unit in units:
+        tried = form.model_copy(update={"time_unit": unit})
+        file = open_table(path, tried)
+        try:
+            next(file.blocks(), None)
+        except TableError as error:
+            fault = fault or error
+            continue
+        return file, tried
+    raise fault or TableError(f"{path}: found no unit in which its times can be read")
 
 
 def find_in_messages(source: Mapping[str, Any], messages: Sequence[Message]) -> FoundFleet:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.naming import edge_fault
+from tsunagi.runtime.tables.block import ReadingBlock
 
 Ints = npt.NDArray[np.int64]
 
@@ -28,6 +29,10 @@ _SENSORS_A_SLOT = 500
 """Sensors for each slot, beyond the two that there are at least."""
 _MOST_SLOTS = 16
 """More slots than these are left to the user: each is work for every edge."""
+_INTERVALS = 1000
+"""The interval of a sensor of a file is the median of about so many, from the first."""
+_NEVER_US = np.iinfo(np.int64).min
+"""The time of a sensor's last reading while it has none."""
 _SEPARATORS = (r"[./:]", r"_", r"[- ]")
 """What stands between the parts of a sensor's name, the strongest first."""
 
@@ -50,23 +55,6 @@ class Series:
     greatest: float = -math.inf
     file_interval_s: float | None = None
 
-    @staticmethod
-    def of_column(name: str, times_us: Ints, values: Floats) -> Series:
-        """Return the sensor of a column of a file.
-
-        Args:
-            times_us: int64[rows], ascending.
-            values: float64[rows]; NaN = no reading.
-        """
-        there = ~np.isnan(values)
-        apart = np.diff(times_us[there])
-        found = Series(name, count=int(there.sum()))
-        if found.count:
-            found.least, found.greatest = float(values[there].min()), float(values[there].max())
-        if len(apart):
-            found.file_interval_s = float(np.median(apart)) / 1e6
-        return found
-
     def add(self, time_us: int, value: float) -> None:
         """Take in a reading."""
         self.times_us.append(time_us)
@@ -80,6 +68,67 @@ class Series:
         if len(times) < 2:
             return self.file_interval_s
         return statistics.median(later - earlier for earlier, later in pairwise(times)) / 1e6
+
+
+class TableSeries:
+    """Takes in the readings of a table, and says what is known of each sensor.
+
+    Attributes:
+        backwards: how many readings have an earlier time than a reading before them. Edges need the order of time.
+    """
+
+    def __init__(self) -> None:
+        self.backwards = 0
+        self._newest_us: int | None = None
+        self._count: Ints = np.zeros(0, dtype=np.int64)
+        self._least: Floats = np.zeros(0)
+        self._greatest: Floats = np.zeros(0)
+        self._last_us: Ints = np.zeros(0, dtype=np.int64)
+        self._apart: list[list[Ints]] = []
+
+    def add(self, block: ReadingBlock, sensors: int) -> None:
+        """Take in readings; `sensors` is how many there are so far."""
+        more = sensors - len(self._count)
+        self._count = np.concatenate([self._count, np.zeros(more, dtype=np.int64)])
+        self._least = np.concatenate([self._least, np.full(more, np.inf)])
+        self._greatest = np.concatenate([self._greatest, np.full(more, -np.inf)])
+        self._last_us = np.concatenate([self._last_us, np.full(more, _NEVER_US)])
+        self._apart += [[] for _ in range(more)]
+        if not len(block.rows):
+            return
+        before = block.times_us[0] if self._newest_us is None else self._newest_us
+        newest = np.maximum.accumulate(np.concatenate([[before], block.times_us]))
+        self.backwards += int((block.times_us < newest[:-1]).sum())
+        self._newest_us = int(newest[-1])
+        finite = block.chosen(np.isfinite(block.values))
+        self._count += np.bincount(finite.sensors, minlength=sensors)
+        np.minimum.at(self._least, finite.sensors, finite.values)
+        np.maximum.at(self._greatest, finite.sensors, finite.values)
+        order = np.lexsort((finite.times_us, finite.sensors))
+        bounds = np.flatnonzero(np.diff(finite.sensors[order])) + 1
+        for part in np.split(order, bounds) if len(order) else ():
+            sensor, times = int(finite.sensors[part[0]]), finite.times_us[part]
+            if self._last_us[sensor] != _NEVER_US:
+                times = np.concatenate([self._last_us[sensor : sensor + 1], times])
+            self._last_us[sensor] = times[-1]
+            known = self._apart[sensor]
+            if sum(map(len, known)) < _INTERVALS:
+                different: Ints = np.unique(times)
+                known.append(different[1:] - different[:-1])
+
+    def series(self, names: Sequence[str]) -> dict[str, Series]:
+        """Return what is known of the sensors, by name."""
+        found: dict[str, Series] = {}
+        for number, name in enumerate(names):
+            apart = np.concatenate([np.zeros(0, dtype=np.int64), *self._apart[number]])
+            found[name] = Series(
+                name,
+                count=int(self._count[number]),
+                least=float(self._least[number]),
+                greatest=float(self._greatest[number]),
+                file_interval_s=float(np.median(apart)) / 1e6 if len(apart) else None,
+            )
+        return found
 
 
 def usual_interval_s(series: Sequence[Series]) -> float:

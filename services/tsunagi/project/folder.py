@@ -95,7 +95,7 @@ def _config(found: FoundFleet, interval_s: float, several: int, edge_of: Mapping
     if "mqtt" in nested:
         pairs = [(item.levels, edge_of[item.name]) for item in found.series.values() if item.name in edge_of]
         nested["mqtt"] = {**nested["mqtt"], "topic": own_topic(str(nested["mqtt"]["topic"]), pairs)}
-    live = source["kind"] != "csv"
+    live = source["kind"] not in {"csv", "parquet"}
     if live:
         source["foreign"] = "count"  # each edge hears them all
         source["disorder_s"] = disorder_s(found, defaults.source.disorder_s)

@@ -23,7 +23,7 @@ from tsunagi.recovery.step_history import StepHistory
 from tsunagi.recovery.windows import Cut, history_steps, windows
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.settings import StepsSettings
+from tsunagi.runtime.settings import StepsSettings, TableSettings
 
 __all__ = [
     "IN_MEMORY_BYTES",
@@ -49,6 +49,8 @@ READ_BYTE = 1500.0
 """Multiplications that take as long as reading one byte of readings (as float64), for the estimate of the time."""
 NAMED = 5
 """Most sensors that a message names."""
+_USUAL = TableSettings()
+"""The form of files that tell by themselves how they are read."""
 
 Period = int | Literal["auto"] | None
 
@@ -114,6 +116,7 @@ def fit_history(
     rows: float | tuple[int, int] = 1.0,
     period: str = "none",
     *,
+    form: TableSettings = _USUAL,
     tell: Tell = silent,
 ) -> tuple[Model, FitReport]:
     """Fit a model in memory.
@@ -125,6 +128,7 @@ def fit_history(
         steps: window, slide and aggregate.
         rows: share of the rows from the start, in (0, 1], or (first, end) with end exclusive.
         period: period of a profile: none, auto, a number of steps, or a duration such as 24h; see `period_of`.
+        form: how the files are read, if they do not tell by themselves.
         tell: called every few seconds with a line: what is being done, how far it is, how long it may still take.
 
     A reading outside its sensor's plausible range counts as missing.
@@ -133,7 +137,7 @@ def fit_history(
         ModelError: the history cannot be used; the message names file and line, what was found and expected.
     """
     with ProgressReporter(tell) as progress:
-        return _fitted(path, table, steps, rows, period, progress)
+        return _fitted(path, table, steps, rows, period, form, progress)
 
 
 def fit_steps(
@@ -144,7 +148,7 @@ def fit_steps(
     Raises:
         ModelError: the history cannot be used.
     """
-    cut = Cut(round(steps.interval_s * 1e6), steps.window_us, steps.slide_us, 0, numbered=True)
+    cut = history.cut or Cut(round(steps.interval_s * 1e6), steps.window_us, steps.slide_us, 0, numbered=True)
     columns = HistoryColumns.named(history.names, history.source, table, steps)
     values, outside = columns.plausible(history.values)
     last = history.first + len(values) - 1
@@ -155,15 +159,15 @@ def fit_steps(
                 history.names,
                 edges=columns.edges,
                 period=period_of(period, steps, cut),
-                first_step=history.first,
+                first_step=history.first if cut.numbered else 0,
                 progress=progress,
             )
         except ModelError as error:
             raise ModelError(f"{history.source}, steps {history.first} to {last}: {error}") from None
     about = described(model, columns.sensors, steps, cut) | {
         "rows": [0, len(values)],
-        "period": [_moment(history.first * steps.slide_us), _moment(last * steps.slide_us)],
-        "outside_range": outside,
+        "period": [_moment(step * cut.slide + cut.shift) for step in (history.first, last)],
+        "outside_range": outside + history.outside,
     }
     return model.with_words(about=about), report
 
@@ -174,13 +178,14 @@ def _fitted(
     steps: StepsSettings,
     rows: float | tuple[int, int],
     period: str,
+    form: TableSettings,
     progress: ProgressReporter,
 ) -> tuple[Model, FitReport]:
-    files = list_history(path)
+    files = list_history(path, form)
     progress.expect([FitStage(READING, READ_BYTE * files.size_bytes)])
     progress.begin(READING)
     columns = HistoryColumns.of(files, table, steps)
-    history = read_history(path)
+    history = read_history(path, form)
     first, end = _rows(path, len(history.values), rows)
     times = None if history.times_us is None else history.times_us[first:end]
     values, outside = columns.plausible(history.values[first:end])

@@ -16,15 +16,18 @@ import numpy.typing as npt
 
 from tsunagi.recovery import history_csv, history_parquet
 from tsunagi.recovery.errors import ModelError
-from tsunagi.recovery.history_piece import HistoryPiece, HistoryRows
+from tsunagi.recovery.history_piece import HistoryPiece, HistoryRows, refused
 from tsunagi.runtime.columns import Floats
+from tsunagi.runtime.settings import TableSettings
+from tsunagi.runtime.tables.files import is_parquet, list_tables
 
 __all__ = ["History", "HistoryFiles", "HistoryPiece", "HistoryRows", "list_history", "read_history"]
 
-KINDS = (".csv", ".parquet")
-"""Endings of the files that can be read."""
 TAIL_ROWS = 100
 """Number of last rows that show how far apart rows are."""
+
+_USUAL = TableSettings()
+"""The form of files that tell by themselves how they are read."""
 
 Times = npt.NDArray[np.int64]
 
@@ -54,6 +57,7 @@ class HistoryFiles:
         timed: whether rows have times; if not, they are numbered.
         pieces: the pieces in order; each can be read alone.
         size_bytes: rough size of the readings as float64.
+        form: how the files are read.
     """
 
     path: Path
@@ -61,6 +65,7 @@ class HistoryFiles:
     timed: bool
     pieces: tuple[HistoryPiece, ...]
     size_bytes: int
+    form: TableSettings = _USUAL
 
     def read(self, piece: HistoryPiece, line: int | None = None) -> Iterator[HistoryRows]:
         """Read a piece, some rows at a time.
@@ -71,9 +76,9 @@ class HistoryFiles:
         Raises:
             ModelError: a row cannot be used; the message names file and line, what was found and expected.
         """
-        if piece.path.suffix == ".parquet":
-            return history_parquet.read(piece, self.names, timed=self.timed)
-        return history_csv.read(piece, self.names, line, timed=self.timed)
+        if is_parquet(piece.path):
+            return history_parquet.read(piece, self.names, self.form, timed=self.timed)
+        return history_csv.read(piece, self.names, line, self.form, timed=self.timed)
 
     def count(self, piece: HistoryPiece) -> int:
         """Return the number of rows of a piece; in a CSV they are counted by reading it."""
@@ -99,8 +104,8 @@ class HistoryFiles:
         """Return the times of a piece's rows, int64[rows], in microseconds; or their numbers."""
         if not self.timed:
             return np.arange(piece.first, piece.first + self.count(piece), dtype=np.int64)
-        if piece.path.suffix == ".parquet":
-            return np.concatenate([rows.times for rows in history_parquet.read(piece, (), timed=True)])
+        if is_parquet(piece.path):
+            return np.concatenate([rows.times for rows in history_parquet.read(piece, (), self.form, timed=True)])
         return np.concatenate([rows.times for rows in self.read(piece)])
 
     def tail(self) -> Times:
@@ -113,8 +118,11 @@ class HistoryFiles:
         return found
 
 
-def list_history(path: Path) -> HistoryFiles:
+def list_history(path: Path, form: TableSettings = _USUAL) -> HistoryFiles:
     """List a file, or the files of a directory, without reading the readings.
+
+    Args:
+        form: how the files are read, if they do not tell by themselves.
 
     Raises:
         ModelError: there is no file, or the files do not belong together.
@@ -122,7 +130,7 @@ def list_history(path: Path) -> HistoryFiles:
     files = _files(path)
     first: HistoryFiles | None = None
     for file in files:
-        found = _list_file(file, first)
+        found = _list_file(file, first, form)
         if first is None:
             first = found
             continue
@@ -144,44 +152,42 @@ def list_history(path: Path) -> HistoryFiles:
 
 
 def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        if not path.exists():
-            raise ModelError(f"{path}: no such file of readings")
-        return [path]
-    found = sorted(file for file in path.iterdir() if file.suffix in KINDS and not file.name.startswith((".", "_")))
-    kinds = {file.suffix for file in found}
-    if len(kinds) != 1:
-        what = "both CSV and Parquet" if kinds else "neither .csv nor .parquet"
-        raise ModelError(f"{path}: found {what} files, expected files of one kind")
+    with refused():
+        found = list_tables(path)
+    if len({is_parquet(file) for file in found}) > 1:
+        raise ModelError(f"{path}: found both CSV and Parquet files, expected files of one kind")
     return found
 
 
-def _list_file(path: Path, before: HistoryFiles | None) -> HistoryFiles:
-    if path.suffix == ".parquet":
-        names, timed, pieces, size = history_parquet.examine(path)
+def _list_file(path: Path, before: HistoryFiles | None, form: TableSettings) -> HistoryFiles:
+    if is_parquet(path):
+        names, timed, pieces, size = history_parquet.examine(path, form)
     else:
-        names, timed, pieces, size = history_csv.examine(path)
+        names, timed, pieces, size = history_csv.examine(path, form)
     if not timed and before is not None:  # rows are numbered through
         last = before.pieces[-1]
         offset = last.first + before.count(last)
         pieces = [piece._replace(first=piece.first + offset) for piece in pieces]
-    return HistoryFiles(path, names, timed, tuple(pieces), size)
+    return HistoryFiles(path, names, timed, tuple(pieces), size, form)
 
 
-def read_history(path: Path) -> History:
+def read_history(path: Path, form: TableSettings = _USUAL) -> History:
     """Read a whole history.
+
+    Args:
+        form: as for `list_history`.
 
     Raises:
         ModelError: a row cannot be used; the message names file and line, what was found and expected.
     """
-    files = list_history(path)
+    files = list_history(path, form)
     times: list[Times] = []
     values: list[Floats] = []
     line: int | None = None
     previous: Path | None = None
     for piece in files.pieces:
         if piece.path != previous:
-            line = None if piece.path.suffix == ".parquet" else history_csv.first_line(piece.path)
+            line = None if is_parquet(piece.path) else history_csv.first_line(piece.path, form)
         previous = piece.path
         for rows in files.read(piece, line):
             if files.timed and times and rows.times[0] <= times[-1][-1]:

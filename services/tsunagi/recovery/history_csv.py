@@ -14,7 +14,9 @@ import numpy as np
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.history_piece import HistoryPiece, HistoryRows, batch_rows
 from tsunagi.runtime.columns import Floats
-from tsunagi.runtime.csv_text import CsvError, passed_over, read_header, read_number, read_time, split_line
+from tsunagi.runtime.csv_text import CsvError, Dialect, Header, passed_over, read_header, split_line
+from tsunagi.runtime.settings import TableSettings
+from tsunagi.runtime.tables.cells import NumberReader, TimeReader
 
 PIECE_BYTES = 16 * 2**20
 """Rough size of a piece in bytes: small enough to share a file between many tasks, large enough that a task is worth
@@ -23,16 +25,20 @@ CELL_BYTES = 8
 """Rough size of a reading in a CSV, in bytes, for an estimate of its size as float64."""
 
 
-def examine(path: Path) -> tuple[tuple[str, ...], bool, list[HistoryPiece], int]:
+def examine(path: Path, form: TableSettings) -> tuple[tuple[str, ...], bool, list[HistoryPiece], int]:
     """Return sensors, whether there are times, the pieces, and the rough size of the readings as float64 in bytes.
+
+    Args:
+        form: which column has the times, and how cells are read.
 
     Raises:
         ModelError: the header cannot be used, or the file cannot be read.
     """
     try:
         with path.open("rb") as file:
-            header = read_header(file, path)
+            header = _header(file, path, form)
             names, timed = header.sensors, header.timed
+            times = TimeReader(form, header.names[0])
             begin, end = file.tell(), path.stat().st_size
             places = [begin]
             while places[-1] + PIECE_BYTES < end:
@@ -51,7 +57,9 @@ def examine(path: Path) -> tuple[tuple[str, ...], bool, list[HistoryPiece], int]
                     if passed_over(line):
                         continue
                     where = f"{path}, line {header.line}" if first == begin else f"{path}, byte {first}"
-                    piece = piece._replace(first=read_time(split_line(line, where)[0], where))
+                    piece = piece._replace(
+                        first=times.read(split_line(line, where, header.dialect.separator)[0], where)
+                    )
                 else:
                     rows = count(piece)
                     if not rows:
@@ -66,6 +74,10 @@ def examine(path: Path) -> tuple[tuple[str, ...], bool, list[HistoryPiece], int]
     return names, timed, pieces, (end - begin) // CELL_BYTES * 8
 
 
+def _header(file: BinaryIO, path: Path, form: TableSettings) -> Header:
+    return read_header(file, path, Dialect(form.separator, form.decimal), form.time)
+
+
 def _next_line(file: BinaryIO, end: int) -> bytes:
     """Return the next line before `end` that is a row."""
     line = file.readline()
@@ -74,7 +86,7 @@ def _next_line(file: BinaryIO, end: int) -> bytes:
     return line
 
 
-def first_line(path: Path) -> int:
+def first_line(path: Path, form: TableSettings) -> int:
     """Return the number of the first line below the header.
 
     Raises:
@@ -82,7 +94,7 @@ def first_line(path: Path) -> int:
     """
     try:
         with path.open("rb") as file:
-            return read_header(file, path).line
+            return _header(file, path, form).line
     except CsvError as error:
         raise ModelError(str(error)) from None
 
@@ -95,7 +107,9 @@ def count(piece: HistoryPiece) -> int:
     return sum(1 for line in text.splitlines() if not passed_over(line))
 
 
-def read(piece: HistoryPiece, names: tuple[str, ...], line: int | None, *, timed: bool) -> Iterator[HistoryRows]:
+def read(
+    piece: HistoryPiece, names: tuple[str, ...], line: int | None, form: TableSettings, *, timed: bool
+) -> Iterator[HistoryRows]:
     """Read a piece; `line` is the number of its first line, None if it is not known.
 
     Raises:
@@ -107,6 +121,8 @@ def read(piece: HistoryPiece, names: tuple[str, ...], line: int | None, *, timed
     number, begin, at, newest = piece.first, "", piece.begin, None
     try:
         with piece.path.open("rb") as file:
+            header = _header(file, piece.path, form)
+            clock, numbers = TimeReader(form, header.names[0]), NumberReader(form, header.dialect)
             file.seek(piece.begin)
             left = piece.rows
             while at < piece.end and left != 0:
@@ -115,15 +131,15 @@ def read(piece: HistoryPiece, names: tuple[str, ...], line: int | None, *, timed
                 at, line = at + len(raw), None if line is None else line + 1
                 if passed_over(raw):
                     continue
-                cells = split_line(raw, where)
+                cells = split_line(raw, where, header.dialect.separator)
                 if len(cells) != width:
                     raise ModelError(f"{where}: found {len(cells)} fields, expected {width}")
-                time = read_time(cells[0], where) if timed else number
+                time = clock.read(cells[0], where) if timed else number
                 if newest is not None and time <= newest:
                     raise ModelError(f"{where}: time {cells[0]!r} is not later than that of the line before")
                 begin, newest = begin or where, time
                 times.append(time)
-                values.append(_numbers(where, names, cells[1:] if timed else cells, plain=b"_" not in raw))
+                values.append(_numbers(where, names, cells[1:] if timed else cells, numbers))
                 number, left = number + 1, None if left is None else left - 1
                 if len(times) == most:
                     yield HistoryRows(np.array(times, dtype=np.int64), np.stack(values), begin, line)
@@ -136,15 +152,14 @@ def read(piece: HistoryPiece, names: tuple[str, ...], line: int | None, *, timed
         yield HistoryRows(np.array(times, dtype=np.int64), np.stack(values), begin, line)
 
 
-def _numbers(where: str, names: tuple[str, ...], cells: list[str], *, plain: bool) -> Floats:
-    """Return the readings of a row, float64[n]; `plain` says that it has no "_", which float() would accept."""
-    if plain:
-        try:
-            return np.fromiter(map(float, cells), np.float64, len(cells))
-        except ValueError:
-            pass  # an empty cell, or text
+def _numbers(where: str, names: tuple[str, ...], cells: list[str], numbers: NumberReader) -> Floats:
+    """Return the readings of a row, float64[n]; NaN means no reading."""
+    found = numbers.plain(cells)
+    if found is not None:
+        return found
     row = np.full(len(cells), np.nan)
     for place, cell in enumerate(cells):
-        if cell.strip():
-            row[place] = read_number(cell, where, names[place])
+        value = numbers.read(cell, where, names[place])
+        if value is not None:
+            row[place] = value
     return row

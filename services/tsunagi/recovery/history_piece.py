@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from tsunagi.recovery.errors import ModelError
 from tsunagi.runtime.columns import Floats
+from tsunagi.runtime.csv_text import CsvError
+from tsunagi.runtime.tables.layout import TableError
 
 BATCH_CELLS = 2_000_000
 """Number of readings that are returned at a time, which bounds the memory that reading takes."""
@@ -49,3 +54,12 @@ class HistoryRows(NamedTuple):
 def batch_rows(sensors: int) -> int:
     """Return the number of rows that are returned at a time."""
     return max(1, BATCH_CELLS // max(1, sensors))
+
+
+@contextlib.contextmanager
+def refused() -> Iterator[None]:
+    """Raise what is wrong with a table as ModelError, which is what whoever fits a model expects."""
+    try:
+        yield
+    except (CsvError, TableError) as error:
+        raise ModelError(str(error)) from None

@@ -1,4 +1,4 @@
-"""A history that is in steps already: what edges have sent, as the log holds it."""
+"""A history that is in steps already: what edges have sent, as the log holds it, or the readings of a long table."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.windows import Cut
 from tsunagi.runtime.columns import Floats, Sensors
 
 
@@ -20,12 +21,16 @@ class StepHistory:
         names: names of the sensors.
         first: number of the first step.
         values: float64[steps, n]; NaN means no reading.
+        cut: how they were cut from readings; None = they are of the running system.
+        outside: how many readings were left out, since they were outside their sensors' plausible ranges.
     """
 
     source: str
     names: tuple[str, ...]
     first: int
     values: Floats
+    cut: Cut | None = None
+    outside: int = 0
 
 
 class StepCollector:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TextIO
@@ -23,8 +24,14 @@ _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _HEADER_LINES = 16
 """Most further lines that are read for a header with line breaks in its names. Such a name is refused, and the message
 can name it."""
-_SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}
-"""Characters that people use instead of commas, and their names in the message that refuses them."""
+_SEPARATORS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
+"""Characters that people put between columns, the likeliest first, and their names in messages."""
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+"""Matches a text in quotes."""
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+(?:[eE][-+]?\d+)?\s*")
+"""Matches a number with a decimal comma."""
+_LOOK_BYTES = 65_536
+"""Bytes below the header in which a decimal comma is looked for: some hundred rows, which a disk gives at once."""
 
 
 class CsvError(ValueError):
@@ -38,6 +45,23 @@ class Line(NamedTuple):
     cells: list[str]
 
 
+class Dialect(NamedTuple):
+    """How the cells of a CSV are written.
+
+    Attributes:
+        separator: what stands between columns; "" = what the header has most often.
+        decimal: the decimal sign of numbers, "." or ","; "" = a comma if the separator is another, and if numbers just
+            below the header have one.
+    """
+
+    separator: str = ","
+    decimal: str = "."
+
+
+PLAIN = Dialect()
+"""Commas between columns, and decimal points."""
+
+
 class Header(NamedTuple):
     """The header of a file of readings.
 
@@ -46,6 +70,7 @@ class Header(NamedTuple):
         timed: whether the first column has times.
         text: the header as it is in the file.
         line, offset: where the line after the header begins: its number, and its bytes from the beginning of the file.
+        dialect: how the cells are written; neither part of it is empty.
     """
 
     names: tuple[str, ...]
@@ -53,6 +78,7 @@ class Header(NamedTuple):
     text: str
     line: int
     offset: int
+    dialect: Dialect = PLAIN
 
     @property
     def sensors(self) -> tuple[str, ...]:
@@ -102,11 +128,24 @@ def read_table(path: Path) -> Iterator[Line]:
         yield Line(begin, cells)
 
 
-def read_header(file: BinaryIO, path: Path) -> Header:
-    """Read the header of a file of readings that was just opened.
+def read_header(file: BinaryIO, path: Path, dialect: Dialect = PLAIN, time: str = "") -> Header:
+    """Read the header of a file of readings that was just opened: perhaps a column of times, then one for each sensor.
+
+    Args:
+        dialect: how the cells are written, as far as it is known.
+        time: the name of the column of times; "" = one of those that `is_time` knows.
 
     Raises:
         CsvError: the file has no header, or one that cannot be used.
+    """
+    return check_header(read_columns(file, path, dialect, time), path, time)
+
+
+def read_columns(file: BinaryIO, path: Path, dialect: Dialect = PLAIN, time: str = "") -> Header:
+    """Read the header of a file that was just opened, as `read_header` does, without a judgement of its names.
+
+    Raises:
+        CsvError: the file has no header, or one that is no CSV.
     """
     line, raw = 0, b""
     while raw := file.readline():
@@ -120,15 +159,49 @@ def read_header(file: BinaryIO, path: Path) -> Header:
     last = line + _HEADER_LINES
     while raw.count(b'"') % 2 and line < last and (more := file.readline()):
         raw, line = raw + more, line + 1
-    cells = split_line(raw, where)
+    offset = file.tell()
+    separator = dialect.separator or _separator_of(raw)
+    decimal = dialect.decimal
+    if not decimal:
+        decimal = "." if separator == "," else _decimal_of(file.read(_LOOK_BYTES), separator)
+        file.seek(offset)
+    cells = split_line(raw, where, separator)
     if len(cells) == 1 and b'"' not in raw:
-        for separator, called in _SEPARATORS.items():
-            if separator in cells[0]:
-                raise CsvError(f"{where}: found columns separated by {called}, expected commas (and decimal points)")
+        for other, called in _SEPARATORS.items():
+            if other in cells[0]:
+                expected = "commas (and decimal points)" if separator == "," else _SEPARATORS.get(separator, separator)
+                raise CsvError(f"{where}: found columns separated by {called}, expected {expected}")
     names = tuple(name.strip() for name in cells)
-    timed = is_time(names[0])
-    _check_names(names, timed=timed, where=where)
-    return Header(names, timed, raw.decode("utf-8").rstrip("\r\n"), line + 1, file.tell())
+    timed = names[0] == time if time else is_time(names[0])
+    text = raw.decode("utf-8").rstrip("\r\n")
+    return Header(names, timed, text, line + 1, offset, Dialect(separator, decimal))
+
+
+def check_header(header: Header, path: Path, time: str = "") -> Header:
+    """Return a header of sensors again; `time` is as for `read_header`.
+
+    Raises:
+        CsvError: a name is none of a sensor, or is there twice.
+    """
+    first = header.line - 1 - header.text.count("\n")
+    where = f"{path}, line {first}"
+    if time and time in header.names[1:]:
+        place = header.names.index(time) + 1
+        raise CsvError(f"{where}, column {place}: found {time!r}, expected the column of times to be the first")
+    _check_names(header.names, timed=header.timed, where=where)
+    return header
+
+
+def _separator_of(raw: bytes) -> str:
+    """Return the character that stands most often between the columns of a header."""
+    bare = _QUOTED.sub("", raw.decode("utf-8", errors="replace"))
+    return max(_SEPARATORS, key=bare.count)
+
+
+def _decimal_of(text: bytes, separator: str) -> str:
+    """Return the decimal sign of the first rows of a file whose columns commas do not separate."""
+    cells = text.decode("utf-8", errors="replace").replace("\n", separator).split(separator)
+    return "," if any(map(_DECIMAL_COMMA.fullmatch, cells)) else "."
 
 
 def _check_names(names: tuple[str, ...], *, timed: bool, where: str) -> None:
@@ -147,7 +220,7 @@ def _check_names(names: tuple[str, ...], *, timed: bool, where: str) -> None:
         raise CsvError(f"{where}: found only a column of times, expected a header of sensor names")
 
 
-def split_line(raw: bytes, where: str) -> list[str]:
+def split_line(raw: bytes, where: str, separator: str = ",") -> list[str]:
     """Return the cells of a row.
 
     Raises:
@@ -155,28 +228,32 @@ def split_line(raw: bytes, where: str) -> list[str]:
     """
     text = _decoded(raw, where).rstrip("\r\n")
     if '"' not in text:
-        return text.split(",")
+        return text.split(separator)
     try:
-        return next(csv.reader([text], strict=True, skipinitialspace=True))
+        return next(csv.reader([text], delimiter=separator, strict=True, skipinitialspace=True))
     except csv.Error as error:
         raise CsvError(f"{where}: {_bad(error)}, expected quotes that are closed in the same line") from None
 
 
-def read_number(cell: str, where: str, name: str) -> float:
+def read_number(cell: str, where: str, name: str, decimal: str = ".") -> float:
     """Return the number in a cell.
 
     Raises:
         CsvError: the cell has no number; the message begins with `where` and names the column.
     """
     try:
-        if "_" in cell:  # float() accepts underscores between digits
+        # float() accepts underscores between digits. Where commas are decimal signs, a point may separate thousands.
+        if "_" in cell or (decimal == "," and "." in cell):
             raise ValueError  # noqa: TRY301 - the same message
-        return float(cell)
+        return float(cell if decimal == "." else cell.replace(",", "."))
     except ValueError:
-        raise CsvError(f"{where}, column {name!r}: found {cell.strip()!r}, expected a number or nothing") from None
+        sign = "" if decimal == "." else " with a decimal comma"
+        raise CsvError(
+            f"{where}, column {name!r}: found {cell.strip()!r}, expected a number{sign} or nothing"
+        ) from None
 
 
-def read_time(cell: str, where: str) -> int:
+def read_time(cell: str, where: str, name: str = "time") -> int:
     """Return the time in a cell, in microseconds since 1970. It is ISO 8601 with a zone, or seconds since 1970.
 
     Raises:
@@ -189,11 +266,11 @@ def read_time(cell: str, where: str) -> int:
             raise ValueError  # noqa: TRY301 - the same message
         return read_time_us(text)
     except NoZoneError:
-        raise CsvError(f"{where}, column 'time': found {text!r}, a time without a zone; {expected}") from None
+        raise CsvError(f"{where}, column {name!r}: found {text!r}, a time without a zone; {expected}") from None
     except TimeRangeError as error:
-        raise CsvError(f"{where}, column 'time': found {text!r}: {error}") from None
+        raise CsvError(f"{where}, column {name!r}: found {text!r}: {error}") from None
     except ValueError:
-        raise CsvError(f"{where}, column 'time': found {text!r}, {expected}") from None
+        raise CsvError(f"{where}, column {name!r}: found {text!r}, {expected}") from None
 
 
 def row_writer(file: TextIO) -> Callable[[Iterable[Any]], Any]:

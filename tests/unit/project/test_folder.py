@@ -11,7 +11,6 @@ from click.testing import CliRunner
 
 from tsunagi.cli import cli
 from tsunagi.edge.inbox import Message
-from tsunagi.edge.source import SourceError
 from tsunagi.local.queries import check_files
 from tsunagi.project.finding import FoundFleet, find_in_file, find_in_messages
 from tsunagi.project.fleet import Series, areas_of, edges_of, held_s, slots_for, usual_interval_s
@@ -124,11 +123,14 @@ def test_sensors_that_stand_in_the_table_keep_their_rows_and_what_was_written_th
     assert project(found)["sensors.csv"].splitlines()[1].startswith("a,plant")
 
 
-def test_a_file_that_edges_cannot_replay_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "history.parquet").write_bytes(b"PAR1")
-    found = CliRunner().invoke(cli, ["init", str(tmp_path / "plant"), "--csv", str(tmp_path / "history.parquet")])
-    assert isinstance(found.exception, SourceError)
-    assert "found Parquet, expected a CSV" in str(found.exception)
+@pytest.mark.parametrize(
+    ("option", "name", "says"), [("--csv", "a.parquet", "expected a CSV"), ("--parquet", "a.csv", "ends in .parquet")]
+)
+def test_a_file_of_the_other_kind_is_refused(tmp_path: Path, option: str, name: str, says: str) -> None:
+    (tmp_path / name).write_bytes(b"PAR1")
+    found = CliRunner().invoke(cli, ["init", str(tmp_path / "plant"), option, str(tmp_path / name)])
+    assert found.exit_code == 2
+    assert says in " ".join(found.output.split())
 
 
 def test_files_that_differ_are_shown_and_left(tmp_path: Path) -> None:
@@ -148,9 +150,9 @@ def test_files_that_differ_are_shown_and_left(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ([], "one of --csv, --mqtt and --kafka"),
+        ([], "one of --csv, --parquet, --mqtt and --kafka"),
         (["--mqtt", "here"], "--topic goes with"),
-        (["--mqtt", "here", "--kafka", "there", "--topic", "#"], "one of --csv, --mqtt and --kafka"),
+        (["--mqtt", "here", "--kafka", "there", "--topic", "#"], "one of --csv, --parquet, --mqtt and --kafka"),
         (["--mqtt", "here:x", "--topic", "#"], "expected HOST or HOST:PORT"),
     ],
 )

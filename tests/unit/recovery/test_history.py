@@ -97,7 +97,7 @@ def test_files_of_a_directory_without_times_are_numbered_through(tmp_path, monke
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ({}, "neither .csv nor .parquet"),
+        ({}, "found no file that ends in .csv or .parquet"),
         ({"a.csv": "a,b\n1,2\n", "b.csv": "a,c\n1,2\n"}, "b.csv: does not go on from a.csv: sensor 'b' stands in only"),
         ({"a.csv": "a,b\n1,2\n", "b.csv": "b,a\n1,2\n"}, "b.csv: does not go on from a.csv: they have other columns"),
         ({"a.csv": "time,a\n5,2\n", "b.csv": "time,a\n4,2\n"}, "b.csv: its time is not later than that of a.csv"),

@@ -16,6 +16,7 @@ from tsunagi.runtime.settings.source import MqttSettings, SourceSettings
 from tsunagi.runtime.settings.spark import SparkSettings
 from tsunagi.runtime.settings.standby import StandbySettings, Target
 from tsunagi.runtime.settings.steps import StepsSettings
+from tsunagi.runtime.settings.table import TableSettings
 
 __all__ = [
     "CONFIG_VARIABLE",
@@ -42,6 +43,7 @@ __all__ = [
     "SparkSettings",
     "StandbySettings",
     "StepsSettings",
+    "TableSettings",
     "Target",
     "load",
     "make",

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from tsunagi.runtime.settings.fields import FieldSettings
 from tsunagi.runtime.settings.section import Count, Few, File, Port, Positive, Seconds, SecondsOrNone, Section
+from tsunagi.runtime.settings.table import TableSettings
 from tsunagi.runtime.times import LATEST_US
 
 
@@ -57,10 +58,12 @@ class TopicSettings(Section):
 class SourceSettings(Section):
     """Where an edge reads."""
 
-    kind: Literal["csv", "mqtt", "lines", "kafka"] = Field(
-        "csv", description="csv: a file, replayed in time; live: mqtt, lines (JSON lines) or kafka (an existing topic)"
+    kind: Literal["csv", "parquet", "mqtt", "lines", "kafka"] = Field(
+        "csv",
+        description="csv, parquet: a file, replayed in time; live: mqtt, lines (JSON lines), kafka (an existing topic)",
     )
-    path: Path = Field(Path("data/guangzhou.csv"), description="the CSV to replay")
+    path: Path = Field(Path("data/guangzhou.csv"), description="the CSV or Parquet file to replay")
+    table: TableSettings = Field(TableSettings(), description="how that file is read")
     events: dict[str, File] = Field(
         default_factory=dict, description="csv: of each stream of events (CREATE STREAM) a CSV with a column time"
     )
@@ -69,10 +72,10 @@ class SourceSettings(Section):
         0, description="event time of the first row, microseconds; 0 = the start of the first edge"
     )
     when_behind: Literal["skip", "send"] = Field(
-        "skip", description="after a pause, skip what is over (rows of a CSV, steps of a live source), or send it late"
+        "skip", description="after a pause, skip what is over (rows of a file, steps of a live source), or send it late"
     )
     first_row: Annotated[int, Field(ge=0, le=10**12)] = Field(0, description="replay from this row on")
-    repeat: bool = Field(default=False, description="begin a CSV anew after its last row, for a stream without an end")
+    repeat: bool = Field(default=False, description="begin a file anew after its last row, for a stream without an end")
     disorder_s: SecondsOrNone = Field(
         0.5, description="live: a step closes so long after its end; readings may come so far out of order"
     )
