@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -68,8 +69,9 @@ class Plant:
         if hall == 1:  # as Telegraf does
             inner = {"fields": values, "name": "press", "tags": {"unit": topic[-1]}, "timestamp": now_s}
             return topic, json.dumps({"metrics": [inner]}), values
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s)) + f".{round(now_s % 1 * 1000) % 1000:03d}Z"
-        return topic, json.dumps({"state": {name: f"{value}" for name, value in values.items()}, "last_seen": moment}), values
+        moment = datetime.fromtimestamp(now_s, UTC).isoformat(timespec="milliseconds")
+        texts = {name: f"{value}" for name, value in values.items()}
+        return topic, json.dumps({"state": texts, "last_seen": moment}), values
 
 
 def main() -> int:

@@ -1,0 +1,302 @@
+"""A fleet of many edges: one process plays them all on the real protocol, before a real broker, workers and Spark.
+
+    python -m tests.bench.fleet --sensors 5000 --edges 100 --seconds 180 --out out/fleet.json
+
+It goes the way of a new user: `tsunagi init` on the messages of the devices at a real MQTT broker, then `tsunagi up`
+with all but the edges, which this process plays: batches and heartbeats as edges send them, without windows and
+spools. The learner makes a model meanwhile. In the middle one edge falls silent for a while. One JSON object comes out:
+how long each part took, what came out late, takeovers that nobody caused, CPU and memory of each kind of process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paho.mqtt.client as paho
+import psutil
+from paho.mqtt.enums import CallbackAPIVersion
+
+from tests.bench import outcome
+from tests.bench.system import say, spread
+from tests.integration.test_edge_mqtt import Mosquitto
+from tsunagi.broker.checks import free_port
+from tsunagi.local.fleet import Fleet
+from tsunagi.local.recovery import model_in_force
+from tsunagi.local.up import System
+from tsunagi.runtime.columns import Floats, pack_floats, pack_sensors
+from tsunagi.runtime.log import ACKS, CONTEXTS, HEARTBEATS, PLAN, RECOVERED, RESULTS, TUPLES, Log
+from tsunagi.runtime.messages import VERSION, Heartbeat, LogRecord, TupleBatch
+from tsunagi.runtime.placement import read_placement
+from tsunagi.runtime.sensors import SensorTable, read_sensors
+from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings, load
+from tsunagi.system import processes
+from tsunagi.system.topics import tool_log
+
+VALUES = 10
+"""Values of a device's message."""
+LISTEN_S = 20.0
+OUT_S = 30.0
+"""So long one edge is silent."""
+OWN = 0.3
+"""Standard deviation of what a sensor does for itself, beside 1 for the load that all share."""
+
+
+class Series:
+    """What the sensors measure: all follow one load, which changes within some steps."""
+
+    def __init__(self, sensors: int) -> None:
+        self._rng = np.random.default_rng(1)
+        self._sensors = sensors
+        self._load = 0.0
+
+    def next(self) -> Floats:
+        """Return the next value of each sensor, float64[sensors]."""
+        self._load = 0.6 * self._load + 0.8 * self._rng.normal()
+        found: Floats = np.round(50 + 5 * (self._load + OWN * self._rng.normal(size=self._sensors)), 3)
+        return found
+
+
+class Devices(threading.Thread):
+    """Publishes at an MQTT broker, once a second, what devices say: ten values in a message."""
+
+    def __init__(self, port: int, sensors: int, edges: int) -> None:
+        super().__init__(daemon=True)
+        self.ended = threading.Event()
+        self._series = Series(sensors)
+        self._topics = [f"plant/e{n * VALUES * edges // sensors}/d{n}" for n in range(sensors // VALUES)]
+        self._client = paho.Client(CallbackAPIVersion.VERSION2)
+        self._client.connect("127.0.0.1", port)
+
+    def run(self) -> None:
+        self._client.loop_start()
+        while not self.ended.wait(1.0 - time.time() % 1.0):
+            values = self._series.next().reshape(-1, VALUES)
+            now_ms = round(time.time() * 1000)
+            for topic, row in zip(self._topics, values.tolist(), strict=True):
+                body = {f"v{n}": value for n, value in enumerate(row)}
+                self._client.publish(topic, json.dumps(body | {"ts": now_ms}))
+        self._client.disconnect()
+        self._client.loop_stop()
+
+
+class Edges(threading.Thread):
+    """Plays all edges: a batch a step, edge and slot, and a heartbeat of each as often as edges send them."""
+
+    def __init__(self, settings: Settings, log: Log, table: SensorTable) -> None:
+        super().__init__(daemon=True)
+        self.ended = threading.Event()
+        self.silent = ""
+        self.first_s = 0.0
+        self.tuples = 0
+        self.late_s = 0.0  # how late the latest step was sent: whether this process keeps up
+        self._settings = settings
+        self._log = log
+        self._series = Series(len(table))
+        placement = read_placement(log)
+        assert placement is not None
+        slot_of = np.frombuffer(placement.slot, dtype="<u4")
+        parts: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        for sensor in table.sensors:
+            parts[sensor.edge, int(slot_of[sensor.id])].append(sensor.id)
+        self._parts = [(edge, slot, np.array(ids), pack_sensors(ids)) for (edge, slot), ids in parts.items()]
+        self.records_a_step = len(self._parts)
+        self._incarnation = time.time_ns()
+
+    def run(self) -> None:
+        beats = threading.Thread(target=self._beat, daemon=True)
+        beats.start()
+        producer = self._log.producer()
+        slide_us = self._settings.steps.slide_us
+        step = time.time_ns() // 1000 // slide_us + 1
+        while not self.ended.is_set():
+            time.sleep(max(0.0, step * slide_us / 1e6 - time.time()))
+            values = self._series.next()
+            for edge, slot, ids, packed in self._parts:
+                if edge == self.silent:
+                    continue
+                batch = TupleBatch(
+                    edge=edge,
+                    incarnation=self._incarnation,
+                    step=step,
+                    event_time_us=step * slide_us,
+                    sensor=packed,
+                    value=pack_floats(values[ids]),
+                    count=pack_sensors([1] * len(ids)),
+                )
+                producer.send(TUPLES, slot, edge.encode(), LogRecord(version=VERSION, batch=batch).SerializeToString())
+                self.tuples += len(ids)
+            producer.poll(0)
+            self.first_s = self.first_s or time.monotonic()
+            self.late_s = max(self.late_s, time.time() - step * slide_us / 1e6)
+            step += 1
+        producer.flush(10)
+        producer.close()
+        beats.join()
+
+    def _beat(self) -> None:
+        producer = self._log.producer(durable=False)
+        names, sequence = sorted({edge for edge, _, _, _ in self._parts}), 0
+        while not self.ended.wait(self._settings.standby.heartbeat_s):
+            sequence += 1
+            for edge in names:
+                if edge != self.silent:
+                    beat = Heartbeat(
+                        version=VERSION, node=edge, role="edge", incarnation=self._incarnation, sequence=sequence,
+                        sent_us=time.time_ns() // 1000,
+                    )  # fmt: skip
+                    producer.send(HEARTBEATS, 0, edge.encode(), beat.SerializeToString())
+            producer.poll(0)
+        producer.close()
+
+
+def usage(settings: Settings) -> dict[str, dict[str, float]]:
+    """Return seconds of CPU and megabytes of each kind of process, with all that it has started."""
+    found: defaultdict[str, dict[str, float]] = defaultdict(lambda: {"processes": 0, "cpu_s": 0.0, "rss_mb": 0.0})
+    for process in processes.list_processes(settings.state):
+        try:
+            root = psutil.Process(process.pid)
+            family = [root, *root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            continue
+        mine = found[process.role]
+        mine["processes"] += 1
+        for member in family:
+            times = member.cpu_times()
+            mine["cpu_s"] += times.user + times.system
+            mine["rss_mb"] += member.memory_info().rss / 1e6
+    return {role: {name: round(value, 1) for name, value in mine.items()} for role, mine in found.items()}
+
+
+def ends(log: Log) -> dict[str, int]:
+    """Return how many records each topic has had."""
+    reader = log.reader()
+    try:
+        topics = (TUPLES, RECOVERED, RESULTS, ACKS, CONTEXTS, HEARTBEATS, PLAN)
+        return {topic: sum(reader.range(topic, p)[1] for p in range(log.partitions(topic))) for topic in topics}
+    finally:
+        reader.close()
+
+
+def init(work: Path, sensors: int, edges: int) -> float:
+    """Let `tsunagi init` make a project of the devices' messages in `work`; return how many seconds it took."""
+    broker = Mosquitto(work)
+    broker.start()
+    devices = Devices(broker.port, sensors, edges)
+    devices.start()
+    began = time.monotonic()
+    command = [sys.executable, "-m", "tsunagi.cli", "init", str(work / "plant"), "--mqtt", f"127.0.0.1:{broker.port}"]
+    done = subprocess.run(
+        [*command, "--topic", "plant/#", "--listen", str(LISTEN_S)], check=False, stdout=subprocess.DEVNULL
+    )
+    took_s = time.monotonic() - began
+    devices.ended.set()
+    devices.join()
+    broker.kill()
+    if done.returncode:
+        raise SystemExit("tsunagi init failed")
+    return took_s
+
+
+def measure(work: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """Run it all; return the figures."""
+    outcome.fresh(work)
+    work = work.resolve()
+    found: dict[str, Any] = {"sensors": given.sensors, "edges": given.edges}
+    began = time.monotonic()
+    found["init_s"] = round(init(work, given.sensors, given.edges), 1)
+    os.chdir(work / "plant")
+    os.environ["TSUNAGI_KAFKA__SERVERS"] = f"127.0.0.1:{free_port()}"
+    os.environ["TSUNAGI_RECOVERY__LEARN_STEPS"] = str(given.learn_steps)
+    if given.slots:
+        os.environ["TSUNAGI_SLOTS__COUNT"] = str(given.slots)
+    config = Path("tsunagi.toml").resolve()
+    os.environ[CONFIG_VARIABLE] = str(config)
+    system = System(load(config), config, say)
+    try:
+        system.start_broker()
+        system.make_topics()
+        settings = system.settings
+        nodes = system.start_workers()
+        system.wait_ready(nodes, 300.0)
+        found |= {
+            "slots": settings.slots.count,
+            "workers": len(nodes) - 3,
+            "ready_s": round(time.monotonic() - began, 1),
+        }
+        log = tool_log(settings, "bench")
+        edges = Edges(settings, log, read_sensors(settings.sensors))
+        found["records_a_step"] = edges.records_a_step
+        edges.start()
+        return found | follow(settings, log, edges, began, given.seconds)
+    finally:
+        system.stop()
+
+
+def follow(settings: Settings, log: Log, edges: Edges, began: float, seconds: float) -> dict[str, Any]:
+    """Watch the system while edges send; return the figures."""
+    fleet = Fleet(log)
+    found: dict[str, Any] = {"flowing_s": None, "learned_s": None}
+    latencies: list[float] = []
+    before, counted = usage(settings), ends(log)
+    started, first, last = time.monotonic(), dict[int, int](), dict[int, int]()
+    while (passed := time.monotonic() - started) < seconds:
+        fleet.update(1.0)
+        edges.silent = "e0" if seconds / 2 <= passed < seconds / 2 + OUT_S else ""
+        beats = [beat.message.spark for beat in fleet.beats.values() if beat.message.role == "spark"]
+        if beats and beats[0].frontier > 0:
+            found["flowing_s"] = found["flowing_s"] or round(time.monotonic() - began, 1)
+            latencies.append(beats[0].latency_us / 1e6)
+        if found["learned_s"] is None and (target := model_in_force(log)) is not None:
+            found["learned_s"] = round(time.monotonic() - edges.first_s, 1)
+            found["learned"] = {"steps": target.steps, "error": round(target.error, 3), "naive": round(target.naive, 3)}
+        for slot in range(settings.slots.count):
+            owner = fleet.of_slot(slot, "primary")
+            if owner is not None:
+                first.setdefault(slot, owner[1].epoch)
+                last[slot] = owner[1].epoch
+    after, told = usage(settings), ends(log)
+    edges.ended.set()
+    edges.join()
+    fleet.close()
+    found["false_takeovers"] = sum(last[slot] - first[slot] for slot in last)
+    found["sent_late_s"] = round(edges.late_s, 3)
+    found["latency_s"] = spread(latencies[len(latencies) // 4 :])
+    found["cpu_s_a_million_tuples"] = {
+        role: round((mine["cpu_s"] - before.get(role, {}).get("cpu_s", 0.0)) / edges.tuples * 1e6, 1)
+        for role, mine in after.items()
+    }
+    found["processes"] = after
+    found["records_a_second"] = {topic: round((told[topic] - counted[topic]) / seconds, 1) for topic in told}
+    return found
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sensors", type=int, default=5000)
+    parser.add_argument("--edges", type=int, default=100)
+    parser.add_argument("--slots", type=int, help="instead of what init proposes")
+    parser.add_argument("--learn-steps", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=180.0)
+    parser.add_argument("--work", type=Path, default=Path("out/bench-fleet"))
+    parser.add_argument("--out", type=Path, default=Path("out/fleet.json"))
+    given = parser.parse_args()
+    out = given.out.resolve()
+    found = measure(given.work, given)
+    outcome.write(found, out)
+    say(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
