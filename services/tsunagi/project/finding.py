@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from tsunagi.edge.decode import ReadingFault
-from tsunagi.edge.fields import Entries, parse
+from tsunagi.edge.fields import Entries
 from tsunagi.edge.inbox import Message
+from tsunagi.edge.json_format import parse_json
 from tsunagi.edge.source import SourceError
 from tsunagi.project.fleet import Series
 from tsunagi.project.shapes import Sample, propose
@@ -63,7 +64,7 @@ def find_in_messages(source: Mapping[str, Any], messages: Sequence[Message]) -> 
     bodies: list[tuple[Message, object]] = []
     for message in messages:
         try:
-            bodies.append((message, parse(message.payload)))
+            bodies.append((message, parse_json(message.payload)))
         except ValueError:
             found.unusable["unreadable"] = found.unusable.get("unreadable", 0) + 1
     fields = propose(Sample(message.topic, body, message.arrived_us) for message, body in bodies)
