@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from tsunagi.edge.inbox import Message
 from tsunagi.edge.source import UNKNOWN_SENSOR
@@ -107,7 +107,7 @@ class Decoder:
         """Return the one reading of a message, or why it cannot be used."""
         return (self.decode(message),)
 
-    def is_event(self, body: object) -> bool:
+    def is_event(self, body: object) -> TypeGuard[dict[str, Any]]:
         """Return whether a JSON value is an event."""
         return bool(self._streams) and isinstance(body, dict) and self._source.stream_key in body
 
@@ -127,7 +127,7 @@ class Decoder:
             return ReadingFault(message.fault[0], message.sensor or "", message.fault[1])
         body = _parse(message.payload)
         if isinstance(body, dict) and self.is_event(body):
-            return self._event(body)
+            return self.event(body)
         if isinstance(body, dict):
             own = body.get(self._sensor_key, _MISSING)
         elif isinstance(body, float) and self._form is None:
@@ -159,7 +159,8 @@ class Decoder:
             )
         return Reading(place, time_us, value, isinstance(body, float))
 
-    def _event(self, body: dict[str, Any]) -> Reading | ReadingFault:
+    def event(self, body: dict[str, Any]) -> Reading | ReadingFault:
+        """Return the event that a JSON object is, or why it cannot be used."""
         stream = body[self._source.stream_key]
         form = self._streams.get(stream) if isinstance(stream, str) else None
         if form is None:

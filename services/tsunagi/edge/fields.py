@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,13 +11,14 @@ from typing import Any, NamedTuple
 import jmespath
 from jmespath.exceptions import JMESPathError
 
-from tsunagi.edge.decode import BAD_TIME, NO_SENSOR, NO_TIME, UNREADABLE, Decoder, Reading, ReadingFault
+from tsunagi.edge.decode import BAD_TIME, NO_SENSOR, NO_TIME, Decoder, Reading, ReadingFault
+from tsunagi.edge.formats import make_format
 from tsunagi.edge.inbox import Message
 from tsunagi.edge.time_form import BadTimeError, TimeForm
 from tsunagi.edge.topic_pattern import TopicLevels
 from tsunagi.edge.window import NOT_A_NUMBER
 from tsunagi.runtime.settings import SourceSettings
-from tsunagi.runtime.settings.fields import EVERY, FieldSettings
+from tsunagi.runtime.settings.fields import BELOW, EVERY, FieldSettings
 
 NO_FIELD = "no-field"
 """Reason of a dead letter: no entry of `[source] fields` finds a value in the message."""
@@ -58,25 +58,29 @@ class FieldsDecoder:
 
     def __init__(self, decoder: Decoder, source: SourceSettings) -> None:
         self._decoder = decoder
+        self._format = make_format(source)
         self._entries = Entries(source.fields, decoder.edge)
 
     def readings(self, message: Message) -> Sequence[Reading | ReadingFault]:
         """Return the readings of a message, and why others cannot be used."""
         if message.fault is not None:
             return [ReadingFault(message.fault[0], "", message.fault[1])]
-        try:
-            body = parse(message.payload)
-        except ValueError as error:
-            return [ReadingFault(UNREADABLE, message.sensor or "", str(error))]
-        if self._decoder.is_event(body):
-            return [self._decoder.decode(message)]
-        found = self._entries.readings(body, message, self._decoder.place)
-        if found:
-            return found
+        found: list[Reading | ReadingFault] = []
+        for body in self._format.bodies(message):
+            if isinstance(body, ReadingFault):
+                found.append(body)
+            elif self._decoder.is_event(body):
+                found.append(self._decoder.event(body))
+            else:
+                found += self._entries.readings(body, message, self._decoder.place) or [self._nothing(message)]
+        return found
+
+    def _nothing(self, message: Message) -> ReadingFault:
+        """Return why a message has no reading that any entry finds."""
         detail = "no entry of [source] fields finds a value in it"
         if not self._entries.know(message.topic):
             detail = f"no entry of [source] fields is for the topic {message.topic[:200]!r}"
-        return [ReadingFault(NO_FIELD, message.sensor or "", detail)]
+        return ReadingFault(NO_FIELD, message.sensor or "", detail)
 
 
 def with_fields(decoder: Decoder, source: SourceSettings) -> Decoder | FieldsDecoder:
@@ -105,7 +109,7 @@ class Entries:
         """Return the readings of a message, and why others cannot be used; nothing if no table finds a value.
 
         Args:
-            body: what `parse` has made of the message.
+            body: what a `tsunagi.edge.formats.PayloadFormat` has made of the message.
             place_of: returns the place of a sensor, or why it has none.
         """
         found: list[Reading | ReadingFault] = []
@@ -125,8 +129,12 @@ class _Entry:
         self._levels = TopicLevels(item.topic, edge, "[source] fields: topic") if item.topic else None
         self._each = _path(item.each) if item.each else None
         named = item.values if isinstance(item.values, dict) else {path: path for path in item.values}
-        self._every = EVERY in named.values()
-        self._values = {name: _path(path) for name, path in named.items() if path != EVERY}
+        self._every = {
+            path.removesuffix(EVERY): _path(path.removesuffix(BELOW) if path != EVERY else "@")
+            for path in named.values()
+            if path == EVERY or path.endswith(BELOW)
+        }
+        self._values = {name: _path(path) for name, path in named.items() if path != EVERY and not path.endswith(BELOW)}
         self._sensor = [(text, name) for text, name, _, _ in Formatter().parse(item.sensor)]
         self._names = {name: _path(name) for _, name in self._sensor if name}
         self._time = _path(item.time) if item.time else None
@@ -187,11 +195,11 @@ class _Entry:
                 yield from ((f"{name}[{number}]", item) for number, item in enumerate(found))
             elif found is not None:
                 yield name, found
-        if self._every:
-            for name, given in _leaves(record, "", 0):
+        for above, path in self._every.items():
+            for name, given in _leaves(path(record), "", 0):
                 if (
-                    name != self._item.time
-                    and name not in self._values
+                    above + name != self._item.time
+                    and above + name not in self._values
                     and (not isinstance(given, str) or given in self._item.words)
                 ):
                     yield name or "@", given
@@ -250,25 +258,6 @@ class _Entry:
             return self._times.read(found)
         except BadTimeError as error:
             return ReadingFault(BAD_TIME, "", f"{self._item.time}: {error}")
-
-
-def parse(payload: bytes) -> object:
-    """Return a JSON value; a text that is no JSON stands for itself.
-
-    Raises:
-        ValueError: it is not UTF-8, or is an object or a list with an error in it.
-    """
-    try:
-        text = payload.decode("utf-8-sig").strip()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"found byte 0x{payload[error.start]:02x} at {error.start + 1}, expected UTF-8") from None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        if text[:1] not in ("{", "[", ""):
-            return text
-        found = f"found {text[:80]!r}, which is not JSON ({type(error).__name__}: {str(error)[:100]})"
-        raise ValueError(found if text else "found nothing, expected JSON or a number") from None
 
 
 def _path(path: str) -> Callable[[Any], Any]:

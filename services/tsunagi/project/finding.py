@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from tsunagi.edge.decode import ReadingFault
-from tsunagi.edge.fields import NO_FIELD, Entries, parse
+from tsunagi.edge.fields import NO_FIELD, Entries
 from tsunagi.edge.inbox import Message
+from tsunagi.edge.json_format import parse_json
 from tsunagi.edge.source import SourceError
 from tsunagi.project.fleet import Series, TableSeries
 from tsunagi.project.shapes import Sample, propose
@@ -96,7 +97,7 @@ def find_in_messages(source: Mapping[str, Any], messages: Sequence[Message]) -> 
     bodies: list[tuple[Message, object]] = []
     for message in messages:
         try:
-            bodies.append((message, parse(message.payload)))
+            bodies.append((message, parse_json(message.payload)))
         except ValueError:
             found.unusable["unreadable"] = found.unusable.get("unreadable", 0) + 1
     fields = propose(Sample(message.topic, body, message.arrived_us) for message, body in bodies)

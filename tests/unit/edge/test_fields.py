@@ -76,6 +76,17 @@ def test_telegraf_sends_one_metric_or_several() -> None:
     assert values(readings(metric, "", entry | {"each": ""})) == {"cpu.idle": 98.5}
 
 
+def test_every_number_below_a_path_is_named_by_its_place_there() -> None:
+    metric = {"fields": {"idle": 98.5, "model": "x", "sub": {"t": 1}}, "tags": {"nr": 3}, "timestamp": NOON_S}
+    entry = {"values": ["fields.*"], "sensor": "cpu.{field}", "time": "timestamp"}
+    assert values(readings(metric | {"fields": {"idle": 98.5, "model": "x"}}, "", entry)) == {"cpu.idle": 98.5}
+    assert faults(readings(metric, "", entry)) == [("unknown-sensor", "cpu.sub.t")]
+    nothing = readings({"fields": 3, "timestamp": NOON_S}, "", entry | {"values": ["tags.*"]})
+    assert faults(nothing) == [("no-field", "")]
+    with pytest.raises(ValidationError, match="is one name for several values"):
+        readings({}, "", entry | {"sensor": "tank"})
+
+
 def test_zigbee2mqtt_and_home_assistant() -> None:
     state = {"state": "ON", "linkquality": 120, "last_seen": "2024-05-06T14:00:00+02:00"}
     entry = {

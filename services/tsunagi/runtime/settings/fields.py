@@ -14,6 +14,8 @@ from tsunagi.runtime.settings.section import Number, Section
 
 EVERY = "*"
 """The entry of `values` that stands for every number of the message."""
+BELOW = f".{EVERY}"
+"""An entry of `values` that ends so stands for every number below the path before it."""
 
 
 class FieldSettings(Section):
@@ -24,7 +26,8 @@ class FieldSettings(Section):
     )
     each: str = Field("", description="path of a list whose items each have readings; empty = the message itself")
     values: tuple[str, ...] | dict[str, str] = Field(
-        (EVERY,), description="paths of the values, or names with their paths; * = every number in the message"
+        (EVERY,),
+        description="paths of the values, or names with their paths; * = every number of the message, PATH.* = of PATH",
     )
     sensor: str = Field(
         "{field}",
@@ -77,7 +80,8 @@ class FieldSettings(Section):
             if not name:
                 raise ValueError(f"sensor = {self.sensor!r}: found {{}}, expected a name, as {{field}}")
             _check(name)
-        several = EVERY in self.values or len(self.values) > 1
+        paths = self.values.values() if isinstance(self.values, dict) else self.values
+        several = len(self.values) > 1 or any(path == EVERY or path.endswith(BELOW) for path in paths)
         if several and "field" not in names:
             raise ValueError(f"sensor = {self.sensor!r} is one name for several values: expected {{field}} in it")
         return self

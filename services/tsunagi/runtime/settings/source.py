@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tsunagi.runtime.settings.fields import FieldSettings
 from tsunagi.runtime.settings.section import Count, Few, File, Port, Positive, Seconds, SecondsOrNone, Section
 from tsunagi.runtime.settings.table import TableSettings
 from tsunagi.runtime.times import LATEST_US
+
+_KINDS_OF = {"line-protocol": ("mqtt", "lines", "kafka")}
+"""The kinds of sources that have messages of each format but JSON, which all of them have."""
 
 
 class MqttSettings(Section):
@@ -62,6 +65,9 @@ class SourceSettings(Section):
         "csv",
         description="csv, parquet: a file, replayed in time; live: mqtt, lines (JSON lines), kafka (an existing topic)",
     )
+    format: Literal["json", "line-protocol"] = Field(
+        "json", description="live: of messages: json (or plain numbers), line-protocol (InfluxDB's); with fields"
+    )
     path: Path = Field(Path("data/guangzhou.csv"), description="the CSV or Parquet file to replay")
     table: TableSettings = Field(TableSettings(), description="how that file is read")
     events: dict[str, File] = Field(
@@ -109,3 +115,14 @@ class SourceSettings(Section):
     mqtt: MqttSettings = Field(MqttSettings(), description="an MQTT broker")
     lines: LinesSettings = Field(LinesSettings(), description="JSON lines")
     kafka: TopicSettings = Field(TopicSettings(), description="an existing Kafka topic")
+
+    @model_validator(mode="after")
+    def _fitting(self) -> SourceSettings:
+        if self.format == "json":
+            return self
+        if self.kind not in _KINDS_OF[self.format]:
+            kinds = " or ".join(map(repr, _KINDS_OF[self.format]))
+            raise ValueError(f"format = {self.format!r}: found kind = {self.kind!r}, expected {kinds}")
+        if not self.fields:
+            raise ValueError(f"format = {self.format!r}: found no [[source.fields]], expected where readings stand")
+        return self
