@@ -179,7 +179,8 @@ docs: ready  ## write metrics.md, settings.md and topics.md of docs/reference, a
 .PHONY: lock
 lock: ready  ## resolve pyproject.toml anew: requirements.lock, and the images' shares of it (needs uv on the PATH)
 	@uv pip compile pyproject.toml --all-extras --group dev --upgrade $(LOCK) -o requirements.lock
-	@uv pip compile pyproject.toml --constraint requirements.lock $(LOCK) -o deploy/services/requirements.lock
+	@uv pip compile pyproject.toml --constraint requirements.lock $(LOCK) -o deploy/edge/requirements.lock
+	@uv pip compile pyproject.toml --extra system --constraint requirements.lock $(LOCK) -o deploy/services/requirements.lock
 	@uv pip compile pyproject.toml --extra spark --constraint requirements.lock $(LOCK) -o deploy/spark/requirements.lock
 
 .PHONY: clean

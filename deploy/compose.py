@@ -54,7 +54,7 @@ _FILES = {name: f"deploy/compose.{name}.yml" for name in ("secure", "elastic", "
 """The file that a profile adds to docker-compose.yml."""
 _SOCKET = Path("/var/run/docker.sock")
 """Socket of the Docker engine. The group that owns it is given to the scaler, which starts workers through it."""
-_BUILT = ("topics", "kafka", "spark", "prometheus")
+_BUILT = ("topics", "edge-1", "kafka", "spark", "prometheus")
 """Services whose images are built here; the other services share one of these images."""
 _PORTS = {
     "TSUNAGI_PORT_KAFKA": ("9092", ""),
@@ -213,7 +213,7 @@ class Project:
             if done.returncode != 0:
                 tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-25:])
                 raise ComposeError(f"the image of {name} could not be built:\n{tail}")
-            image = {"topics": "services"}.get(name, name)
+            image = {"topics": "services", "edge-1": "edge"}.get(name, name)
             say(f"up: image tsunagi-{image} ({time.monotonic() - started:.0f} s)")
 
     def _build_helper(self) -> None:

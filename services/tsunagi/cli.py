@@ -24,6 +24,7 @@ from tsunagi.commands.spark import spark
 from tsunagi.commands.standby import standby
 from tsunagi.commands.system import down, results, setup, status, topics, up, wait
 from tsunagi.runtime.explain import debugging, explain
+from tsunagi.runtime.lean import import_structlog
 from tsunagi.runtime.threads import fix_arithmetic
 
 _SERVICES = (edge, gateway, secondary, scaler, learner, spark)
@@ -79,8 +80,9 @@ def main() -> None:
 
 
 def _prepare_process() -> None:
-    """Set threads, output and locale, for this process and for those that it starts."""
+    """Set threads, logging, output and locale, for this process and for those that it starts."""
     fix_arithmetic(os.environ)
+    import_structlog()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character that the terminal cannot show is printed as its number
             stream.reconfigure(errors="backslashreplace")

@@ -10,9 +10,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from tsunagi.edge.window import LATE
-from tsunagi.query.encoding import WIRE
 from tsunagi.query.form import Cells, TupleForm, table_columns
-from tsunagi.query.values import Kind
+from tsunagi.query.values import WIRE, Kind
 from tsunagi.runtime.messages import Events
 
 if TYPE_CHECKING:

@@ -16,18 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tsunagi.query.relations import Rows, codes_of, distinct
-from tsunagi.query.values import Array, Column, Flags, Ints, Kind
+from tsunagi.query.values import WIRE, Array, Column, Flags, Ints, Kind
 from tsunagi.runtime.messages import VERSION, Recovered, ResultBlock, TypedColumn
 from tsunagi.runtime.wire import rows_of_bytes, tag, whole_numbers
 
-WIRE: Mapping[Kind, np.dtype[np.generic]] = {
-    Kind.DOUBLE: np.dtype("<f8"),
-    Kind.BIGINT: np.dtype("<i8"),
-    Kind.TIMESTAMP: np.dtype("<i8"),
-    Kind.BOOLEAN: np.dtype("u1"),
-    Kind.TEXT: np.dtype("<u4"),
-}
-"""The types of numbers in messages, by kind; of TEXT, that of the places in `text`."""
 F64 = np.dtype("<f8")
 """The type of ends and standard deviations."""
 _FEW = 16

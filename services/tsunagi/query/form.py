@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tsunagi.query.encoding import WIRE
-from tsunagi.query.values import Kind
+from tsunagi.query.values import WIRE, Kind
 from tsunagi.runtime.messages import TypedColumn
 
 Cells = Mapping[str, Any]

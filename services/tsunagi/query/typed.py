@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tsunagi.query.encoding import F64, WIRE
+from tsunagi.query.encoding import F64
 from tsunagi.query.relations import Rows
-from tsunagi.query.values import Column, Kind, Spread
+from tsunagi.query.values import WIRE, Column, Kind, Spread
 from tsunagi.runtime.door import UnusableError
 from tsunagi.runtime.messages import Recovered, ResultBlock, TypedColumn
 

@@ -6,7 +6,7 @@ once of each text in the pool. A column of estimates also says between which end
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
@@ -59,6 +59,14 @@ _DTYPES: dict[Kind, np.dtype[Any]] = {
     Kind.INTERVAL: np.dtype("<i8"),
 }
 """The types of the arrays that hold each kind of values."""
+WIRE: Mapping[Kind, np.dtype[np.generic]] = {
+    Kind.DOUBLE: np.dtype("<f8"),
+    Kind.BIGINT: np.dtype("<i8"),
+    Kind.TIMESTAMP: np.dtype("<i8"),
+    Kind.BOOLEAN: np.dtype("u1"),
+    Kind.TEXT: np.dtype("<u4"),
+}
+"""The types of numbers in messages, by kind; of TEXT, that of the places in `text`."""
 
 
 @dataclass(frozen=True, slots=True)

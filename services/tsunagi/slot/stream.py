@@ -18,13 +18,13 @@ from tsunagi.query.definitions import (
     makes_stream,
     read_definitions,
 )
-from tsunagi.query.encoding import WIRE, encode_columns
+from tsunagi.query.encoding import encode_columns
 from tsunagi.query.errors import QueryError
 from tsunagi.query.form import misfits
 from tsunagi.query.planning import Program
 from tsunagi.query.tuple_plans import check_tuples, form_of_stream, tuple_program
 from tsunagi.query.tuple_runs import QueryFailedError, TupleQueries
-from tsunagi.query.values import Column, Kind, concatenate
+from tsunagi.query.values import WIRE, Column, Kind, concatenate
 from tsunagi.runtime.messages import Recovered, TupleBatch
 from tsunagi.runtime.settings import Settings
 from tsunagi.slot.config import SlotConfig

@@ -33,9 +33,8 @@ from tests.bench.nexmark.queries import CQL, STREAMS, sql_of
 from tests.bench.stream import LOOK_S, SLOTS, Acknowledged, family_cpu_s
 from tests.spark.driver import Driver
 from tsunagi.broker.broker import Broker
-from tsunagi.query.encoding import WIRE
 from tsunagi.query.results import QueryResults
-from tsunagi.query.values import Kind
+from tsunagi.query.values import WIRE, Kind
 from tsunagi.runtime.kafka import KafkaLog
 from tsunagi.runtime.log import PLAN, RECOVERED
 from tsunagi.runtime.messages import VERSION, Placement, Plan, Recovered, TypedColumn

@@ -83,6 +83,12 @@ def test_an_image_that_is_named_is_pulled_and_not_built(tmp_path: Path, monkeypa
     monkeypatch.setattr(Project, "_compose_run", run)
     Project(tmp_path, ("mqtt",), {"KAFKA_IMAGE": "registry.invalid/kafka:4", "BASE_IMAGE": "base"}).build()
     assert ["docker", "pull", "--quiet", "registry.invalid/kafka:4"] in asked
-    assert [command[1] for command in asked if command[0] == "build"] == ["topics", "spark", "prometheus", "mosquitto"]
+    assert [command[1] for command in asked if command[0] == "build"] == [
+        "topics",
+        "edge-1",
+        "spark",
+        "prometheus",
+        "mosquitto",
+    ]
     with pytest.raises(ComposeError, match=r"PROMETHEUS_IMAGE = registry\.invalid/prometheus: cannot be pulled"):
         Project(tmp_path, (), {"PROMETHEUS_IMAGE": "registry.invalid/prometheus", "BASE_IMAGE": "base"}).build()

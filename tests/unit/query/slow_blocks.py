@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tsunagi.query.encoding import F64, WIRE
+from tsunagi.query.encoding import F64
 from tsunagi.query.relations import Rows
-from tsunagi.query.values import Array, Column, Kind
+from tsunagi.query.values import WIRE, Array, Column, Kind
 from tsunagi.runtime.messages import VERSION, ResultBlock, TypedColumn
 
 
