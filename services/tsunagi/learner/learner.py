@@ -13,22 +13,19 @@ from functools import partial
 import numpy as np
 from structlog.stdlib import BoundLogger
 
-from tsunagi.learner.schedule import Fitted, is_due, newest_due
+from tsunagi.learner.schedule import Fitted, is_due, new_steps
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.estimation import FitReport
 from tsunagi.recovery.fit import fit_steps, summary
+from tsunagi.recovery.logged_steps import LoggedSteps
 from tsunagi.recovery.model import Model
-from tsunagi.recovery.step_history import StepCollector
 from tsunagi.recovery.store import load_from_store, publish_refit
 from tsunagi.runtime import metrics
-from tsunagi.runtime.auth import forgery
 from tsunagi.runtime.clock import Clock
-from tsunagi.runtime.columns import floats, sensors
-from tsunagi.runtime.door import UnusableError, decode
 from tsunagi.runtime.heartbeat import Heartbeats
 from tsunagi.runtime.log import PLAN, TUPLES, Log, OffsetLostError, Position, Record
 from tsunagi.runtime.message_reading import read_message
-from tsunagi.runtime.messages import VERSION, Heartbeat, LogRecord, ModelTarget, Plan
+from tsunagi.runtime.messages import VERSION, Heartbeat, ModelTarget, Plan
 from tsunagi.runtime.plan import Words
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
@@ -81,8 +78,8 @@ class Learner:
         self._logger = logger
         self._threads = threads
         self._names = [sensor.name for sensor in table.sensors]
-        self._collector = StepCollector("what edges have sent", self._names, MOST_BYTES)
-        self._newest: dict[str, int] = {}  # the newest step of each edge
+        self._logged = LoggedSteps(settings, table, "what edges have sent", MOST_BYTES)
+        self._collector = self._logged.collector
         self._words = Words()
         self._target = ModelTarget()  # the one in force in `plan`
         self._fitted: Fitted | None = None
@@ -135,7 +132,8 @@ class Learner:
             if record.topic == PLAN:
                 self._on_plan(record)
             else:
-                self._on_tuples(record)
+                self._logged.take(record)
+        metrics.LEARNER_STEPS.set(len(self._collector))
         if not records:
             self._ends.clear()  # compaction may have removed the last records, so the end may never come
         if self._ends:
@@ -143,21 +141,10 @@ class Learner:
         self._finish()
         if self._fitting is None and self._waiting is None and self._is_due():
             self._begin()
-        if self._waiting is not None and not self._out():
+        if self._given_by_user:
+            self._waiting = None
+        elif self._waiting is not None and not self._out():
             self._put_in_force(*self._waiting)
-
-    def _on_tuples(self, record: Record) -> None:
-        try:
-            message = decode(LogRecord, record.value)
-        except UnusableError:
-            return  # the slot's owner writes its dead letter
-        if not message.HasField("batch") or forgery(record, message):
-            return
-        batch = message.batch
-        self._newest[batch.edge] = max(batch.step, self._newest.get(batch.edge, batch.step))
-        if len(batch.sensor) * 2 == len(batch.value):
-            self._collector.add(batch.step, sensors(batch.sensor), floats(batch.value))
-            metrics.LEARNER_STEPS.set(len(self._collector))
 
     def _on_plan(self, record: Record) -> None:
         plan = read_message(Plan, record, self._logger)
@@ -230,9 +217,9 @@ class Learner:
 
     def _out(self) -> list[str]:
         """Return the edges that are out. One that has not sent for as long as a first model takes is not waited for."""
-        newest = max(self._newest.values(), default=0)
+        newest = max(self._logged.newest.values(), default=0)
         longest = max(BEHIND_STEPS, self._settings.recovery.learn_steps)
-        return sorted(edge for edge, step in self._newest.items() if BEHIND_STEPS < newest - step <= longest)
+        return sorted(edge for edge, step in self._logged.newest.items() if BEHIND_STEPS < newest - step <= longest)
 
     def _put_in_force(self, model: Model, report: FitReport) -> None:
         settings, (steps, newest) = self._settings, self._fitting_of
@@ -254,11 +241,10 @@ class Learner:
     # ---- what it says of itself
 
     def _fill(self, beat: Heartbeat) -> None:
-        least, last = self._settings.recovery.learn_steps, self._fitted
-        more = newest_due(last, least)
-        beat.learner.steps = len(self._collector)
-        beat.learner.needed = more if last is None else max(0, last.newest + more - (self._collector.newest or 0))
-        beat.learner.needed += 0 if last is None else len(self._collector)
+        steps, last = len(self._collector), self._fitted
+        since = steps if last is None else (self._collector.newest or last.newest) - last.newest
+        beat.learner.steps = steps
+        beat.learner.needed = steps + max(0, new_steps(last, self._settings.recovery.learn_steps) - since)
         beat.learner.fitting = self._fitting is not None
         beat.learner.fault = self._fault
         if self._waiting is not None:

@@ -25,8 +25,8 @@ class Fitted:
     good: bool = True
 
 
-def newest_due(last: Fitted | None, least_steps: int) -> int:
-    """Return how many steps there must be, or must have come since the last fit, before the next one.
+def new_steps(last: Fitted | None, least_steps: int) -> int:
+    """Return how many steps must come after the last fit before the next one.
 
     The first fit needs `least_steps`. Each later one needs as many new steps as the last one was fitted to: a model
     changes little before its history has doubled, and each of them takes a filter and a calibration anew.
@@ -46,4 +46,4 @@ def is_due(last: Fitted | None, steps: int, newest: int, least_steps: int, *, jo
     """
     if last is None:
         return steps >= least_steps
-    return newest - last.newest >= newest_due(last, least_steps) or (joining and newest > last.newest)
+    return newest - last.newest >= new_steps(last, least_steps) or (joining and newest > last.newest)

@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.fit import IN_MEMORY_BYTES
-from tsunagi.recovery.step_history import StepCollector, StepHistory
-from tsunagi.replay.generations import message_of
-from tsunagi.runtime.columns import floats, sensors
+from tsunagi.recovery.logged_steps import LoggedSteps
+from tsunagi.recovery.step_history import StepHistory
 from tsunagi.runtime.log import TUPLES, Reader
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
@@ -35,23 +34,22 @@ def read_logged(
     if settings.query.mode == "tuples":
         raise ModelError('--from-log: found [query] mode = "tuples", expected steps, in which a value can be missing')
     source = tool_log(settings, "fit")
-    names = [sensor.name for sensor in table.sensors]
-    collector = StepCollector(f"the log of {settings.kafka.servers}", names, IN_MEMORY_BYTES)
+    logged = LoggedSteps(settings, table, f"the log of {settings.kafka.servers}", IN_MEMORY_BYTES)
     reader = source.reader()
     try:
         for slot in range(source.partitions(TUPLES)):
-            _read_slot(reader, slot, last_us, collector, tell)
+            _read_slot(reader, slot, last_us, logged, tell)
     finally:
         reader.close()
-    history = collector.history()
-    if collector.left_out:
+    history, left_out = logged.collector.history(), logged.collector.left_out
+    if left_out:
         room = f"{len(history.values)} steps are {IN_MEMORY_BYTES // 2**20} MiB, which is what is fitted in memory"
-        tell(f"note: {collector.left_out} older steps are left out: {room}")
+        tell(f"note: {left_out} older steps are left out: {room}")
     return history
 
 
 def _read_slot(
-    reader: Reader, slot: int, last_us: int | None, collector: StepCollector, tell: Callable[[str], None]
+    reader: Reader, slot: int, last_us: int | None, logged: LoggedSteps, tell: Callable[[str], None]
 ) -> None:
     low, high = range_of(reader, TUPLES, slot)
     if low >= high:
@@ -60,10 +58,7 @@ def _read_slot(
     told_s = time.monotonic()
     for records in records_between(reader, TUPLES, slot, begin, high):
         for record in records:
-            message = message_of(record)
-            if message is not None and message.HasField("batch") and message.batch.sensor:
-                batch = message.batch
-                collector.add(batch.step, sensors(batch.sensor), floats(batch.value))
+            logged.take(record)
         if time.monotonic() - told_s > _TELL_S:
             told_s = time.monotonic()
             tell(f"reading the log: slot {slot}, {records[-1].offset + 1 - begin:,} of {high - begin:,} records")

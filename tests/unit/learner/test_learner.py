@@ -40,6 +40,7 @@ class Fleet:
             {
                 "recovery": {"learn": True, "learn_steps": LEAST, "store": path / "models"},
                 "sensors": path / "sensors.csv",
+                "steps": {"window": 1, "slide": 1},
             }
         )
         self.table = read_sensors(self.settings.sensors)
@@ -68,6 +69,7 @@ class Fleet:
                 )  # fmt: skip
                 self.log.append(TUPLES, edge, b"", LogRecord(version=VERSION, batch=batch).SerializeToString())
             self.values.append(sent)
+            self.clock.advance(1.0)
 
     def turn(self, learner: Learner | None = None, turns: int = 4) -> list[ModelTarget]:
         """Let the learner take some turns; return the models that `plan` has had in force, one after the other."""
@@ -182,6 +184,34 @@ def test_what_a_user_puts_in_force_stays(tmp_path: Path) -> None:
     assert [target.by for target in found] == ["user", "user", NODE]
 
 
+def test_what_a_slot_would_refuse_is_not_learned_from(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.send(LEAST // 2)
+    far = FIRST + 10_000_000
+    for edge, step, sensor in (("e0", far, 0), ("e0", FIRST, 1), ("nobody", FIRST, 0), ("e0", FIRST, 99)):
+        batch = TupleBatch(
+            edge=edge, incarnation=1, step=step, event_time_us=step * 1_000_000, sensor=pack_sensors([sensor]),
+            value=pack_floats([1e6]),
+        )  # fmt: skip
+        fleet.log.append(TUPLES, 0, b"", LogRecord(version=VERSION, batch=batch).SerializeToString())
+    fleet.send(LEAST // 2)
+    (target,) = fleet.turn()
+    assert target.steps == LEAST
+    learned = load_from_store(fleet.settings.recovery.store, target.sha256)
+    assert abs(learned.mean).max() < 10
+
+
+def test_a_user_is_asked_first_also_while_a_model_waits(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.send(LEAST - BEHIND_STEPS - 1)
+    fleet.send(BEHIND_STEPS + 1, edges=(0,))
+    assert fleet.turn() == []
+    mine = ModelTarget(sha256="ab" * 32, by="user", sensors=8)
+    fleet.log.append(PLAN, 0, b"model", Plan(version=VERSION, model=mine, serial=1).SerializeToString())
+    fleet.send(LEAST)
+    assert fleet.turn() == [mine]
+
+
 def test_what_retention_takes_is_passed_over(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     fleet.send(LEAST)
@@ -195,9 +225,7 @@ def test_what_there_is_no_room_for_is_not_read(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(module, "MOST_BYTES", 50 * 8 * SENSORS)
     monkeypatch.setattr(module, "READ_RECORDS", 20)
     fleet = Fleet(tmp_path)
-    for _ in range(300):
-        fleet.send(1)
-        fleet.clock.advance(1.0)
+    fleet.send(300)
     asked: list[Position] = []
     assign = MemoryReader.assign
 
@@ -207,7 +235,7 @@ def test_what_there_is_no_room_for_is_not_read(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(MemoryReader, "assign", seen)
     late = fleet.start()
-    assert min(place.offset for place in asked if place.topic == TUPLES) > 50
+    assert min(place.offset for place in asked if place.topic == TUPLES) > 150
     (target,) = fleet.turn(late, turns=60)
     assert LEAST <= target.steps <= 2 * 50
 
