@@ -15,6 +15,7 @@ from tsunagi.commands.edge import edge
 from tsunagi.commands.fit import fit
 from tsunagi.commands.gateway import gateway, secondary
 from tsunagi.commands.init import init
+from tsunagi.commands.plan import plan
 from tsunagi.commands.query import query
 from tsunagi.commands.recovery import recovery
 from tsunagi.commands.replay import replay
@@ -28,7 +29,24 @@ from tsunagi.runtime.threads import fix_arithmetic
 
 _SERVICES = (edge, gateway, secondary, scaler, spark)
 """The commands that run one service each, until it is stopped."""
-_SYSTEM = (setup, init, up, status, results, wait, down, topics, query, standby, recovery, fit, replay, demo, chaos)
+_SYSTEM = (
+    setup,
+    init,
+    plan,
+    up,
+    status,
+    results,
+    wait,
+    down,
+    topics,
+    query,
+    standby,
+    recovery,
+    fit,
+    replay,
+    demo,
+    chaos,
+)
 """The commands for the system as a whole, and the tools."""
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
 """Settings of click for all commands. Help texts are at most 110 columns wide and show the defaults of options."""
