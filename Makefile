@@ -9,7 +9,8 @@ PYTHON ?= python3.11
 # Daemons (mosquitto, dockerd) are in directories that are not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin:/sbin
 BIN := .venv/bin
-COMPOSE = python3 -m deploy.compose $(addprefix --profile ,$(PROFILE))
+COMPOSE = python3 -m deploy.compose $(addprefix --profile ,$(PROFILE)) $(if $(PROJECT),--project '$(PROJECT)') \
+	$(if $(OPERATORS),--operators '$(OPERATORS)')
 MESSAGES := services/tsunagi/runtime/messages
 PROTOC := $(BIN)/python -m grpc_tools.protoc -Iproto proto/tsunagi.proto
 LOCK := --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
@@ -41,11 +42,11 @@ demo: ready  ## stream real readings, kill an edge, a gateway and its successor,
 	@$(BIN)/tsunagi demo
 
 .PHONY: up
-up:  ## build and start everything in containers, wait until results flow (PROFILE=cluster|elastic|ha|mqtt|official|secure)
+up:  ## build and start everything in containers, wait until results flow (PROFILE=cluster|elastic|ha|mqtt|official|secure PROJECT=folder OPERATORS=folder)
 	@$(COMPOSE) up
 
 .PHONY: status
-status:  ## containers, slots, owners and positions
+status:  ## containers, slots, owners and positions (PROJECT=folder, as for stop and down)
 	@$(COMPOSE) status
 
 .PHONY: stop

@@ -2,24 +2,26 @@
 
 It needs only Python's standard library, since it runs before anything is installed. Beyond ``docker compose up`` it
 makes the base image where none can be pulled, names wrong variables and ports in use before anything starts, and waits
-until ordered results flow. Run it as ``python3 -m deploy.compose up|down|stop|status``.
+until ordered results flow. Run it as ``python3 -m deploy.compose up|down|stop|status``; with ``--project FOLDER`` for
+the fleet of a folder that `tsunagi init` has made.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from deploy.variables import ComposeError, default_of, directory_of, read_env, refuse_unknown, say
 
 ROOT = Path(__file__).resolve().parents[1]
 """The checkout that this file is part of."""
@@ -29,6 +31,8 @@ LOCAL_BASE = "tsunagi-base:bookworm"
 """Tag of the base image that `make base-image` makes on this machine."""
 BASE_VARIABLE = "BASE_IMAGE"
 """Variable of `.env` that names the base image."""
+OVERRIDE = "compose.override.yml"
+"""The file over docker-compose.yml that a project folder has."""
 RESULTS_S = 300
 """Longest wait for the first ordered result, in seconds: on a slow machine JVMs and a cold Spark take minutes."""
 
@@ -66,16 +70,6 @@ _PORTS = {
 """Variables that name a published port, each with its default and the profile that uses it ("" = always used)."""
 
 
-class ComposeError(RuntimeError):
-    """The project cannot be started or stopped; the message says why and what to do."""
-
-
-def say(text: str) -> None:
-    """Print a line without buffering it."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
 class Project:
     """The compose project of this checkout.
 
@@ -83,17 +77,37 @@ class Project:
         root: directory of the checkout.
         profiles: compose profiles to start.
         env: environment variables; they count more than those of `.env`.
+        folder: project folder of another fleet, with `.env` and compose file of its own; None = the shipped fleet.
+        operators: directory of the user's own modules, for every service.
     """
 
-    def __init__(self, root: Path, profiles: tuple[str, ...], env: dict[str, str]) -> None:
+    def __init__(
+        self,
+        root: Path,
+        profiles: tuple[str, ...],
+        env: dict[str, str],
+        folder: Path | None = None,
+        operators: Path | None = None,
+    ) -> None:
         self.root = root
-        self.file = read_env(root / ".env")
+        self.folder = folder
+        self.directory = folder or root
+        self.file = read_env(self.directory / ".env")
         # A profile starts services; what the other services must know of it is set here, unless the user has set it.
         implied = {name: value for profile in profiles for name, value in _IMPLIED.get(profile, {}).items()}
         files = [_FILES[profile] for profile in profiles if profile in _FILES]
-        if files:
+        if folder is not None:
+            own = folder / "operators"
+            implied |= {"TSUNAGI_OPERATORS": str(own)} if own.is_dir() else {}
+            implied |= {"TSUNAGI_MQTT_HOST": "mosquitto"} if "mqtt" in profiles else {}
+            implied["COMPOSE_PROJECT_NAME"] = re.sub(r"[^a-z0-9_-]+", "-", folder.name.lower()).strip("-_") or "plant"
+        elif files:
             implied["COMPOSE_FILE"] = ":".join(["docker-compose.yml", *files])
         self.env = implied | self.file | env
+        if folder is not None:
+            self._use_folder(folder, files)
+        if operators is not None:
+            self.env["TSUNAGI_OPERATORS"] = str(operators)
         listed = (name for name in self.env.get("COMPOSE_PROFILES", "").split(",") if name)
         self.profiles = tuple(dict.fromkeys((*listed, *profiles)))
         self.env["COMPOSE_PROFILES"] = ",".join(self.profiles)
@@ -104,6 +118,14 @@ class Project:
             self.env.setdefault("TSUNAGI_DOCKER_GROUP", str(_SOCKET.stat().st_gid))
         self.env.setdefault("COMPOSE_PROJECT_NAME", "tsunagi")
         self._compose: list[str] | None = None
+
+    def _use_folder(self, folder: Path, files: list[str]) -> None:
+        """Name the folder and its compose file, behind those of the profiles; files that the user names are kept."""
+        given = [part for part in self.file.get("COMPOSE_FILE", "").split(":") if part]
+        ours = [str(self.root / "docker-compose.yml"), *(str(self.root / file) for file in files)]
+        override = str(folder / OVERRIDE)
+        others = [part for part in given if part not in (*ours, override) and Path(part).name != "docker-compose.yml"]
+        self.env |= {"COMPOSE_FILE": ":".join([*ours, override, *others]), "TSUNAGI_PROJECT": str(folder)}
 
     @property
     def name(self) -> str:
@@ -120,9 +142,13 @@ class Project:
         for profile in self.profiles:
             if profile not in PROFILES:
                 raise ComposeError(f"profile {profile!r}: expected one of {', '.join(PROFILES)}")
+        if self.folder is not None and "secure" in self.profiles:
+            raise ComposeError(
+                "profile 'secure': found PROJECT, expected the shipped fleet: it has secrets for its edges alone"
+            )
         known = set(read_env(self.root / ".env.example"))
-        _refuse_unknown(".env", self.file, known)
-        _refuse_unknown("environment", [name for name in self.env if name.startswith("TSUNAGI_")], known)
+        refuse_unknown(str(self.directory / ".env"), self.file, known)
+        refuse_unknown("environment", [name for name in self.env if name.startswith("TSUNAGI_")], known)
         self._check_ports()
 
     def check_engine(self) -> None:
@@ -143,9 +169,9 @@ class Project:
             if profile and profile not in self.profiles:
                 continue
             text = self.env.get(variable, default)
-            if not text.isdigit() or not 0 < int(text) < 65536:
-                raise ComposeError(f"{variable}: found {text!r}, expected a port, 1 to 65535")
-            if int(text) in taken_by_us:
+            if not text.isdigit() or int(text) > 65535:
+                raise ComposeError(f"{variable}: found {text!r}, expected a port, 1 to 65535, or 0 for any")
+            if int(text) in {0, *taken_by_us}:
                 continue
             with contextlib.closing(socket.socket()) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -209,12 +235,38 @@ class Project:
                 if not self._has_image(image) and self._run(["docker", "pull", "--quiet", image]).returncode != 0:
                     raise ComposeError(f"{variable} = {image}: cannot be pulled; without it tsunagi-{name} is built")
                 continue
-            done = self._compose_run(["build", name])
+            # A project folder has its compose file only when there is an image to write it.
+            done = self._run([*self.command(), "--file", str(self.root / "docker-compose.yml"), "build", name])
             if done.returncode != 0:
                 tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-25:])
                 raise ComposeError(f"the image of {name} could not be built:\n{tail}")
             image = {"topics": "services", "edge-1": "edge"}.get(name, name)
             say(f"up: image tsunagi-{image} ({time.monotonic() - started:.0f} s)")
+
+    def write_files(self) -> None:
+        """Write the compose file of the project folder, by `tsunagi plan` in a container; an `.env` there stays.
+
+        Raises:
+            ComposeError: the folder's settings or sensors cannot be used; the message is that of the command.
+        """
+        folder = self.folder
+        if folder is None:
+            return
+        mounts = ["--volume", f"{folder}:/project:ro", "--workdir", "/project"]
+        command = ["docker", "run", "--rm", "--network", "none", *mounts, "tsunagi-services", "plan", "--compose"]
+        done = self._run(command)
+        if done.returncode != 0:
+            raise ComposeError(f"{folder}: {(done.stderr or done.stdout).strip()}")
+        files = json.loads(done.stdout)
+        try:
+            (folder / OVERRIDE).write_text(files[OVERRIDE], encoding="utf-8")
+            if not (folder / ".env").exists():
+                text = files[".env"].replace("{name}", self.name).replace("{checkout}", str(self.root))
+                (folder / ".env").write_text(text.replace("{folder}", str(folder)), encoding="utf-8")
+        except OSError as error:
+            raise ComposeError(f"{error.filename}: cannot be written: {error.strerror}") from None
+        self.env = read_env(folder / ".env") | self.env
+        say(f"up: {folder / OVERRIDE}")
 
     def _build_helper(self) -> None:
         """Build the image of the helper of `tsunagi chaos`, which is not a service."""
@@ -274,12 +326,17 @@ class Project:
     def stop(self, *, remove: bool) -> None:
         """Stop everything; with `remove`, also remove containers, networks and volumes."""
         self.check_engine()
+        self._check_files()
         self._stop_launched()
         self._stop(["down", "--volumes", "--remove-orphans"] if remove else ["stop"])
 
+    def _check_files(self) -> None:
+        if self.folder is not None and not (self.folder / OVERRIDE).exists():
+            raise ComposeError(f"{self.folder / OVERRIDE}: no such file; `make up PROJECT={self.folder}` writes it")
+
     def _stop(self, command: list[str]) -> None:
         profiles = [part for profile in (*PROFILES, "tools") for part in ("--profile", profile)]
-        done = subprocess.run([*self.command(), *profiles, *command], cwd=self.root, env=self.env, check=False)
+        done = subprocess.run([*self.command(), *profiles, *command], cwd=self.directory, env=self.env, check=False)
         if done.returncode != 0:
             raise ComposeError(f"{' '.join(command)} failed (see above)")
 
@@ -295,6 +352,7 @@ class Project:
 
     def status(self) -> None:
         """Print the state of the containers, then slots and their owners."""
+        self._check_files()
         self._compose_run(["ps"], stream=True)
         self._compose_run(["run", "--rm", "-T", "tools", "status"], stream=True)
 
@@ -340,44 +398,19 @@ class Project:
     def _compose_run(self, arguments: list[str], *, stream: bool = False) -> subprocess.CompletedProcess[str]:
         command = [*self.command(), *arguments]
         if stream:
-            return subprocess.run(command, cwd=self.root, env=self.env, text=True, check=False)
-        return self._run(command)
+            return subprocess.run(command, cwd=self.directory, env=self.env, text=True, check=False)
+        return self._run(command, self.directory)
 
-    def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+    def _run(self, command: list[str], directory: Path | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command, cwd=self.root, env=self.env, capture_output=True, text=True, errors="replace", check=False
+            command,
+            cwd=directory or self.root,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
-
-
-def _refuse_unknown(where: str, names: Iterable[str], known: set[str]) -> None:
-    for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ComposeError(f"{where}: no such variable: {name}{hint} (.env.example names them all)")
-
-
-def read_env(path: Path) -> dict[str, str]:
-    """Return the variables of a file such as `.env`; in `.env.example`, also those that are commented out."""
-    if not path.exists():
-        return {}
-    found = {}
-    for number, raw in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        line = raw.strip()
-        if path.name == ".env.example":
-            line = line.removeprefix("#")
-        if not line or line.startswith(("#", " ")):
-            continue
-        name, equals, value = line.partition("=")
-        if not equals:
-            raise ComposeError(f"{path.name}, line {number}: found {line!r}, expected NAME=value")
-        found[name.strip()] = value.strip()
-    return found
-
-
-def default_of(root: Path, variable: str) -> str:
-    """Return the default of a variable, from `.env.example`."""
-    return read_env(root / ".env.example")[variable]
 
 
 def up(project: Project) -> None:
@@ -386,6 +419,7 @@ def up(project: Project) -> None:
     project.check()
     project.ensure_base()
     project.build()
+    project.write_files()
     built = time.monotonic()
     if "secure" in project.profiles:
         project.make_secrets()
@@ -407,10 +441,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python3 -m deploy.compose", description=__doc__)
     parser.add_argument("command", choices=("up", "build", "secrets", "down", "stop", "status"))
     parser.add_argument("--profile", action="append", default=[], help=f"one of {', '.join(PROFILES)}; may be repeated")
+    parser.add_argument("--project", metavar="FOLDER", help="run the fleet of a folder that `tsunagi init` has made")
+    parser.add_argument("--operators", metavar="FOLDER", help="modules of your own, for workers, edges and Spark")
     given = parser.parse_args(arguments)
     profiles = tuple(name for text in given.profile for name in text.split(",") if name)
     try:
-        project = Project(ROOT, profiles, dict(os.environ))
+        folder = directory_of("PROJECT", given.project, "tsunagi.toml")
+        project = Project(ROOT, profiles, dict(os.environ), folder, directory_of("OPERATORS", given.operators))
         if given.command == "up":
             up(project)
         elif given.command == "build":

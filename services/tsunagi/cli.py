@@ -16,6 +16,7 @@ from tsunagi.commands.fit import fit
 from tsunagi.commands.gateway import gateway, secondary
 from tsunagi.commands.init import init
 from tsunagi.commands.learner import learner
+from tsunagi.commands.plan import plan
 from tsunagi.commands.query import query
 from tsunagi.commands.recovery import recovery
 from tsunagi.commands.replay import replay
@@ -29,7 +30,24 @@ from tsunagi.runtime.threads import fix_arithmetic
 
 _SERVICES = (edge, gateway, secondary, scaler, learner, spark)
 """The commands that run one service each, until it is stopped."""
-_SYSTEM = (setup, init, up, status, results, wait, down, topics, query, standby, recovery, fit, replay, demo, chaos)
+_SYSTEM = (
+    setup,
+    init,
+    plan,
+    up,
+    status,
+    results,
+    wait,
+    down,
+    topics,
+    query,
+    standby,
+    recovery,
+    fit,
+    replay,
+    demo,
+    chaos,
+)
 """The commands for the system as a whole, and the tools."""
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
 """Settings of click for all commands. Help texts are at most 110 columns wide and show the defaults of options."""

@@ -37,6 +37,7 @@ class ComposeProject:
         servers: the broker's address for clients on this machine.
         prometheus: base URL of its Prometheus.
         env: what its commands run with.
+        folder, operators: the project folder of another fleet, and a directory of operators; None = the checkout's.
     """
 
     name: str = NAME
@@ -45,6 +46,8 @@ class ComposeProject:
     servers: str = ""
     prometheus: str = ""
     env: dict[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+    operators: Path | None = None
 
     def __post_init__(self) -> None:
         kafka, kafka_2, kafka_3, prometheus, mqtt = free_ports(5)
@@ -64,9 +67,11 @@ class ComposeProject:
 
     def make(self, command: str, **extra: str) -> subprocess.CompletedProcess[str]:
         """Run a command of `deploy.compose`; `extra`: further variables."""
-        profiles = [part for profile in self.profiles for part in ("--profile", profile)]
+        options = [part for profile in self.profiles for part in ("--profile", profile)]
+        options += [] if self.folder is None else ["--project", str(self.folder)]
+        options += [] if self.operators is None else ["--operators", str(self.operators)]
         return subprocess.run(
-            [sys.executable, "-m", "deploy.compose", command, *profiles],
+            [sys.executable, "-m", "deploy.compose", command, *options],
             cwd=ROOT,
             env=self.env | extra,
             capture_output=True,
@@ -100,7 +105,7 @@ class ComposeProject:
         """Run a `tsunagi` command in the project's network; return what it printed."""
         done = subprocess.run(
             ["docker-compose", "run", "--rm", "-T", "tools", *arguments],
-            cwd=ROOT,
+            cwd=self.folder or ROOT,  # each has an `.env` of its own
             env=self.env,
             capture_output=True,
             text=True,

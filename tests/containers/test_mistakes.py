@@ -7,7 +7,8 @@ import socket
 
 import pytest
 
-from deploy.compose import ComposeError, Project
+from deploy.compose import Project
+from deploy.variables import ComposeError
 from tests.containers.project import ROOT, ComposeProject, docker
 from tests.spark.driver import wait_until
 

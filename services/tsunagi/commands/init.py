@@ -93,6 +93,34 @@ def init(
     files = project(found, edges, table.read_text(encoding="utf-8") if table.exists() else "")
     if not write(folder, files, click.echo, replace=replace):
         raise SystemExit(1)
+    _write_container_files(folder)
     click.echo(
         f"{folder}: {len(found.series)} sensors. Look through {', '.join(files)}; then:  cd {folder}; tsunagi up"
     )
+
+
+def _write_container_files(folder: Path) -> None:
+    """Write the files of Docker Compose, if the sources of the images are here and containers can run this fleet."""
+    import tomllib
+
+    from tsunagi.installation import CHECKOUT
+    from tsunagi.project.containers import OVERRIDE, VARIABLES, container_files, variables_text
+    from tsunagi.project.folder import CONFIG, SENSORS
+    from tsunagi.project.sizing import FleetSize, plan, this_machine
+    from tsunagi.runtime.sensors import read_sensors
+    from tsunagi.runtime.settings import ConfigError, make
+
+    if CHECKOUT is None:
+        return
+    settings = make(tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")), str(folder / CONFIG))
+    table = read_sensors(folder / SENSORS)
+    try:
+        sizes = plan(FleetSize.of(table, settings), this_machine(), settings.slots.count)
+        files = container_files(settings, table, sizes)
+    except ConfigError as error:
+        click.echo(f"in containers it would not run: {error}")
+        return
+    (folder / OVERRIDE).write_text(files[OVERRIDE], encoding="utf-8")
+    if not (folder / VARIABLES).exists():
+        text = variables_text(files[VARIABLES], CHECKOUT, folder.resolve())
+        (folder / VARIABLES).write_text(text, encoding="utf-8")

@@ -25,10 +25,6 @@ _SLOW = 1.5
 """A sensor whose interval is longer than this many usual ones reports seldom, or on change."""
 _HOLDS = 3
 """A reading of such a sensor holds for this many of its own intervals."""
-_SENSORS_A_SLOT = 500
-"""Sensors for each slot, beyond the two that there are at least."""
-_MOST_SLOTS = 16
-"""More slots than these are left to the user: each is work for every edge."""
 _INTERVALS = 1000
 """The interval of a sensor of a file is the median of about so many, from the first."""
 _NEVER_US = np.iinfo(np.int64).min
@@ -146,11 +142,6 @@ def held_s(series: Series, interval_s: float) -> float | None:
     if own is None or own <= _SLOW * interval_s:
         return None
     return float(round(_HOLDS * own, 1))
-
-
-def slots_for(sensors: int) -> int:
-    """Return a number of slots: each has its worker's time, and enough sensors that lost ones can be estimated."""
-    return min(_MOST_SLOTS, max(2, -(-sensors // _SENSORS_A_SLOT)))
 
 
 def areas_of(series: Sequence[Series]) -> dict[str, str]:

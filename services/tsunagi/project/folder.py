@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tsunagi.project.finding import FoundFleet
-from tsunagi.project.fleet import Series, areas_of, edges_of, held_s, own_topic, slots_for, usual_interval_s
+from tsunagi.project.fleet import Series, areas_of, edges_of, held_s, own_topic, usual_interval_s
+from tsunagi.project.sizing import FleetSize, plan, this_machine
 from tsunagi.runtime.example import toml_text
 from tsunagi.runtime.settings import ConfigError, Settings
 
@@ -99,7 +100,9 @@ def _config(found: FoundFleet, interval_s: float, several: int, edge_of: Mapping
     if live:
         source["foreign"] = "count"  # each edge hears them all
         source["disorder_s"] = disorder_s(found, defaults.source.disorder_s)
-    slots = slots_for(len(found.series))
+    step_s, sensors = several * interval_s, len(found.series)
+    # How large the largest edge is decides only on its container's memory, which is not written here.
+    sizes = plan(FleetSize(sensors, 1, sensors, step_s, sensors / interval_s), this_machine())
     servers = found.source.get("kafka", {}).get("servers") or defaults.kafka.servers
     lines = [
         "# Made by `tsunagi init`. All keys: docs/reference/settings.md. Start the services in this folder.",
@@ -115,12 +118,16 @@ def _config(found: FoundFleet, interval_s: float, several: int, edge_of: Mapping
         f"slide = {several}",
         "",
         "[slots]",
-        f"count = {slots}  # fixed when the topics are made",
+        f"count = {sizes.slots.value}  # fixed when the topics are made; `tsunagi plan` says why",
         "",
         "[query]",
         f'files = ["{QUERY}"]',
         "",
+        "[standby]",
+        f"batch_size = {sizes.batch_size.value}  # {sizes.batch_size.why}",
+        "",
         "[spark]",
+        f"cores = {sizes.spark_cores.value}  # fixed as well",
         'checkpoint = "checkpoint"',
         "",
         "[recovery]",

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.compose import PROFILES, ROOT, ComposeError, Project, read_env
+from deploy.compose import PROFILES, ROOT, Project
+from deploy.variables import ComposeError, read_env
 
 VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
@@ -83,7 +84,7 @@ def test_an_image_that_is_named_is_pulled_and_not_built(tmp_path: Path, monkeypa
     monkeypatch.setattr(Project, "_compose_run", run)
     Project(tmp_path, ("mqtt",), {"KAFKA_IMAGE": "registry.invalid/kafka:4", "BASE_IMAGE": "base"}).build()
     assert ["docker", "pull", "--quiet", "registry.invalid/kafka:4"] in asked
-    assert [command[1] for command in asked if command[0] == "build"] == [
+    assert [command[-1] for command in asked if command[-2] == "build"] == [
         "topics",
         "edge-1",
         "spark",

@@ -13,7 +13,7 @@ from tsunagi.cli import cli
 from tsunagi.edge.inbox import Message
 from tsunagi.local.queries import check_files
 from tsunagi.project.finding import FoundFleet, find_in_file, find_in_messages
-from tsunagi.project.fleet import Series, areas_of, edges_of, held_s, slots_for, usual_interval_s
+from tsunagi.project.fleet import Series, areas_of, edges_of, held_s, usual_interval_s
 from tsunagi.project.folder import disorder_s, project, write
 from tsunagi.runtime.naming import edge_fault
 from tsunagi.runtime.sensors import read_sensors
@@ -34,11 +34,6 @@ def test_the_interval_is_that_of_most_sensors_and_slow_ones_hold_longer() -> Non
     assert usual_interval_s(some) == 1.0
     assert [held_s(item, 1.0) for item in some] == [None, None, 183.0]
     assert usual_interval_s([Series("new")]) == 1.0
-
-
-@pytest.mark.parametrize(("sensors", "slots"), [(1, 2), (1000, 2), (1001, 3), (5000, 10), (100_000, 16)])
-def test_slots_grow_with_the_fleet(sensors: int, slots: int) -> None:
-    assert slots_for(sensors) == slots
 
 
 def test_areas_are_found_in_topics_or_names() -> None:
