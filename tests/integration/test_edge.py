@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tests.integration.edges import INTERVAL_US, EdgeProcesses, until
 from tsunagi.broker.broker import Broker
@@ -43,9 +47,34 @@ class World(EdgeProcesses):
         table = [f"{name},{EDGES[number % 2]}" for number, name in enumerate(names)]
         kafka = KafkaSettings(servers=broker.servers, prefix=f"{name}.")
         super().__init__(path, kafka, table, SLOTS, TSUNAGI_SOURCE__PATH=str(path / "data.csv"))
+        self.sources: dict[str, dict[str, str]] = {}
         self.values = np.round(np.random.default_rng(8).normal(1000, 10, (rows, SENSORS)), 4)
         lines = [",".join(names), *(",".join(str(value) for value in row) for row in self.values)]
         (path / "data.csv").write_text("\n".join(lines) + "\n")
+
+    def make_long(self) -> None:
+        """Give edge a the same readings as a long CSV, and edge b as a long Parquet file."""
+        names = [f"s{number}" for number in range(SENSORS)]
+        times_us = [row * INTERVAL_US for row in range(len(self.values)) for _ in names]
+        sensor, value = names * len(self.values), self.values.ravel().tolist()
+        lines = [f"{time},{name},{found}" for time, name, found in zip(times_us, sensor, value, strict=True)]
+        (self.path / "a.csv").write_text("\n".join(["time,sensor,value", *lines]) + "\n")
+        times = pa.array(times_us, pa.timestamp("us", tz="UTC"))
+        columns = {"time": times, "sensor": sensor, "value": value}
+        parquet.write_table(pa.table(columns), self.path / "b.parquet", row_group_size=500)
+        self.sources = {
+            "a": {"PATH": str(self.path / "a.csv"), "TABLE__TIME_UNIT": "us"},
+            "b": {"PATH": str(self.path / "b.parquet"), "KIND": "parquet"},
+        }
+
+    def start(self, edge: str = "a", *, stdin: int | None = None) -> subprocess.Popen[bytes]:
+        environment = self.environment
+        own = {f"TSUNAGI_SOURCE__{name}": text for name, text in self.sources.get(edge, {}).items()}
+        self.environment = environment | own
+        try:
+            return super().start(edge, stdin=stdin)
+        finally:
+            self.environment = environment
 
     def origin_us(self) -> int:
         return int((self.path / "run" / "origin").read_text())
@@ -74,7 +103,7 @@ def make(tmp_path: Path, broker: Broker, request: pytest.FixtureRequest) -> Iter
     worlds: list[World] = []
 
     def make(rows: int = ROWS) -> World:
-        worlds.append(World(tmp_path, broker, request.node.name.replace("test_", "")[:60], rows))
+        worlds.append(World(tmp_path, broker, re.sub(r"\W", "-", request.node.name.replace("test_", ""))[-60:], rows))
         return worlds[-1]
 
     yield make
@@ -82,8 +111,13 @@ def make(tmp_path: Path, broker: Broker, request: pytest.FixtureRequest) -> Iter
         world.close()
 
 
-def test_a_killed_edge_repeats_no_step_and_every_value_is_its_windows_mean(make: Callable[..., World]) -> None:
+@pytest.mark.parametrize("layout", ["wide", "long"])
+def test_a_killed_edge_repeats_no_step_and_every_value_is_its_windows_mean(
+    make: Callable[..., World], layout: str
+) -> None:
     world = make()
+    if layout == "long":
+        world.make_long()
     world.prepare()
     steady, killed = world.start("a"), world.start("b")
     until(lambda: len({batch.step for _, batch in world.batches() if batch.edge == "b"}) >= 6)

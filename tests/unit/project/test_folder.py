@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from pyarrow import parquet
 
 from tsunagi.cli import cli
+from tsunagi.edge.csv_open import CsvOpener
 from tsunagi.edge.inbox import Message
 from tsunagi.local.queries import check_files
 from tsunagi.project.finding import FoundFleet, find_in_file, find_in_messages
@@ -18,6 +21,7 @@ from tsunagi.project.folder import disorder_s, project, write
 from tsunagi.runtime.naming import edge_fault
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import load
+from tsunagi.runtime.tables.layout import TableError
 
 NOW_US = 1_700_000_000_000_000
 
@@ -77,6 +81,63 @@ def test_a_project_of_a_file_can_be_used(tmp_path: Path, monkeypatch: pytest.Mon
     assert table.splitlines()[2] == "hall.b,plant,plant,,360.0"
     assert "interval_s = 60" in config
     assert f'path = "{file}"' in config
+
+
+def long_file(tmp_path: Path, kind: str, times: list[int], unit: str) -> Path:
+    rows = [
+        (time, name)
+        for place, time in enumerate(times)
+        for name in ("hall.a", "hall.b")
+        if name < "hall.b" or place % 2
+    ]
+    file = tmp_path / f"history.{kind}"
+    if kind == "csv":
+        lines = [f"{time};{name};{place},5" for place, (time, name) in enumerate(rows)]
+        file.write_text("\n".join(["ts;tag;value", *lines, f"{rows[-1][0]};hall.a;NA"]) + "\n")
+        return file
+    columns = {
+        "ts": pa.array([time for time, _ in rows] + [rows[-1][0]], pa.timestamp(unit, tz="UTC")),
+        "tag": pa.array([name for _, name in rows] + ["hall.a"]).dictionary_encode(),
+        "value": pa.array([place + 0.5 for place in range(len(rows))] + [None]),
+    }
+    parquet.write_table(pa.table(columns), file, row_group_size=10)
+    return file
+
+
+@pytest.mark.parametrize(("kind", "unit", "per_s"), [("csv", "s", 1), ("csv", "ms", 1000), ("parquet", "ms", 1000)])
+def test_a_project_of_a_long_file_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, unit: str, per_s: int
+) -> None:
+    file = long_file(tmp_path, kind, [per_s * (1_700_000_000 + 60 * row) for row in range(30)], unit)
+    found = find_in_file(file)
+    a, b = found.series["hall.a"], found.series["hall.b"]
+    assert (a.count, a.least, a.greatest, a.interval_s) == (30, 0.5, 43.5, 60.0)
+    assert (b.count, b.least, b.greatest, b.interval_s) == (15, 2.5, 44.5, 120.0)
+    assert found.unusable == {"missing": 1}
+    table, config = checked(tmp_path / "plant", found, monkeypatch)
+    assert table.splitlines()[2] == "hall.b,plant,plant,,360.0"
+    assert f'kind = "{kind}"' in config
+    assert ('time_unit = "ms"' in config) == (kind == "csv" and unit == "ms")
+    settings = load()
+    opener = CsvOpener(settings, "plant", read_sensors(settings.sensors), read_sensors(settings.sensors).sensors)
+    source = opener.open(NOW_US, None, 1)
+    assert source.next_us() == source.origin_us
+    source.close()
+
+
+def test_rows_of_a_long_file_that_edges_cannot_replay_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "history.csv"
+    file.write_text("time,sensor,value\n" + "".join(f"{row},{name},1\n" for name in "ab" for row in range(10)))
+    found = find_in_file(file)
+    assert found.unusable == {"out of order (edges need the order of time)": 9}
+    assert {name: series.interval_s for name, series in found.series.items()} == {"a": 1.0, "b": 1.0}
+
+
+@pytest.mark.parametrize("text", ["time,sensor,value\n", "time,a\n0,\n", "time,sensor,value\nnoon,a,1\n"])
+def test_a_file_without_readings_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "history.csv").write_text(text)
+    with pytest.raises(TableError, match=r"history\.csv(: found no readings|, line 2, column 'time': found 'noon')"):
+        find_in_file(tmp_path / "history.csv")
 
 
 @pytest.mark.parametrize("every_s", [0.05, 1, 7, 600])
