@@ -31,7 +31,7 @@ _DEMO_EDGES = ("edge-1", "edge-2", "edge-3", "edge-4")
 """The edges of docker-compose.yml, which read the shipped readings."""
 _WORKERS = {"gateway": 2, "secondary": 2, "worker": 1}
 """Workers that docker-compose.yml has, by the beginning of their names."""
-_SERVICES = ("kafka", "kafka-2", "kafka-3", "topics", "model", "tools", "scaler", "spark", "mosquitto", "prometheus")
+_SERVICES = frozenset("kafka kafka-2 kafka-3 topics model tools scaler learner spark mosquitto prometheus".split())
 """Other names of docker-compose.yml that no service of an edge can have."""
 
 _HEAD = """\
@@ -115,6 +115,21 @@ _WORKER = """\
     deploy: {{resources: {{limits: {{cpus: "${{TSUNAGI_CPUS:-1.0}}", memory: {worker_mb}M}}}}}}
 """
 """A service for a worker that docker-compose.yml does not have."""
+_LEARNER = """\
+  learner:
+    <<: *new
+    image: tsunagi-services
+    command: [learner, run]
+    environment: *new-environment
+    tmpfs: ["/tmp", "/var/lib/tsunagi:uid=10001,gid=10001"]
+    volumes:
+      - {{type: bind, source: "${{TSUNAGI_PROJECT:?expected the project folder}}", target: /project, read_only: true}}
+      - ${{TSUNAGI_OPERATORS:-./deploy/operators}}:/operators:ro
+      - models:/models
+{mounts}    labels: {{tsunagi.role: learner, tsunagi.node: learner}}
+    deploy: {{resources: {{limits: {{cpus: "${{TSUNAGI_CPUS:-1.0}}", memory: {learner_mb}M}}}}}}
+"""
+"""The service for the learner, with `[recovery] learn`."""
 _BROKER = """\
   # Stands for the broker of [kafka] servers: it is healthy while that takes connections.
   kafka:
@@ -165,7 +180,8 @@ def container_files(settings: Settings, table: SensorTable, sizes: Sizes) -> dic
         if edge in nodes:
             raise ConfigError(f"{settings.sensors}: edge: found {edge!r}, expected a name that no worker has")
     own = is_local(settings.kafka.servers)
-    named = {"worker_mb": sizes.worker_mb.value, "edge_mb": sizes.edge_mb.value, "spark_mb": sizes.spark_mb.value}
+    sized = ("worker_mb", "edge_mb", "spark_mb", "learner_mb")
+    named = {name: getattr(sizes, name).value for name in sized}
     outside = _outside(settings)
     bind = [
         f"      - {{type: bind, source: {json.dumps(path)}, target: {json.dumps(path)}, read_only: true}}\n"
@@ -202,6 +218,8 @@ def container_files(settings: Settings, table: SensorTable, sizes: Sizes) -> dic
             parts.append(f"  {name}: *worker\n")
         else:
             parts.append(_WORKER.format(name=name, command=command, role=kind, mounts=mounts, **named))
+    if settings.recovery.learn:
+        parts.append(_LEARNER.format(mounts=mounts, **named))
     parts += [f"  {name}: {{profiles: [demo]}}\n" for name in _DEMO_EDGES]
     known = {*_SERVICES, *_DEMO_EDGES, *nodes}
     source = ", ".join(f"{name}: {json.dumps(value)}" for name, value in _source(settings).items())

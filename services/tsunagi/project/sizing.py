@@ -37,6 +37,8 @@ _WORKER_MB = 256
 """Least memory of a worker's container: three times what an empty worker uses."""
 _SPARK_MB, _SPARK_CORE_MB = 1024, 256
 """Memory of Spark's container, and for each core: a heap of 512 MB, the JVM's own, and a Python process a core."""
+_LEARNER_MB, _LEARNER_MATRICES = 1024, 12
+"""Memory of the learner's container: its history and what a fit makes of that, and so many matrices of all sensors."""
 _BROKER_MB, _OTHER_MB = 1024, 256
 """Memory of the broker's container, and of each of scaler and Prometheus."""
 
@@ -98,6 +100,7 @@ class Sizes(NamedTuple):
     edge_mb: Proposal
     worker_mb: Proposal
     spark_mb: Proposal
+    learner_mb: Proposal
     total_mb: Proposal
 
 
@@ -128,7 +131,9 @@ def plan(fleet: FleetSize, machine: Machine, slots: int | None = None) -> Sizes:
     cores = min(max(2, math.ceil(rate / _ROWS_A_CORE)), max(machine.cores, 1))
     edge_mb = _round_up(_EDGE_MB + _EDGE_SENSOR_MB * fleet.largest_edge)
     spark_mb = _SPARK_MB + _SPARK_CORE_MB * cores
-    total = fleet.edges * edge_mb + (2 * primaries + 1) * worker_mb + spark_mb + _BROKER_MB + 2 * _OTHER_MB
+    learner_mb = _round_up(_LEARNER_MB + _LEARNER_MATRICES * 8 * fleet.sensors**2 / MB)
+    services_mb = spark_mb + learner_mb + _BROKER_MB + 2 * _OTHER_MB
+    total = fleet.edges * edge_mb + (2 * primaries + 1) * worker_mb + services_mb
     fits = "this machine has" if total <= machine.memory_mb else "MORE than this machine has:"
     return Sizes(
         Proposal("slots", count, "[slots] count", f"{a_slot:,} sensors in each; {_SENSORS_A_SLOT} at most are planned"),
@@ -155,6 +160,7 @@ def plan(fleet: FleetSize, machine: Machine, slots: int | None = None) -> Sizes:
         Proposal("edge, MB", edge_mb, "limit", f"the largest edge has {fleet.largest_edge:,} sensors"),
         Proposal("worker, MB", worker_mb, "limit", f"{hosted} slots with two matrices of {a_slot:,} x {a_slot:,} each"),
         Proposal("Spark, MB", spark_mb, "limit", f"JVM with a heap of 512 MB, and {cores} Python processes"),
+        Proposal("learner, MB", learner_mb, "limit", f"fits models of {fleet.sensors:,} sensors"),
         Proposal("in all, MB", total, "limits", f"{fits} {machine.memory_mb:,} MB"),
     )
 

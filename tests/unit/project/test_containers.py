@@ -48,6 +48,11 @@ def test_every_service_that_reads_settings_has_the_folder() -> None:
     assert services - ours == {"kafka", "kafka-2", "kafka-3", "mosquitto", "prometheus"}
 
 
+def test_a_fleet_that_learns_has_the_learner() -> None:
+    assert "command: [learner, run]" in files(recovery={"learn": True})[OVERRIDE]
+    assert "learner" not in files()[OVERRIDE]
+
+
 def test_localhost_is_the_machine_that_containers_run_on() -> None:
     text = files(source=MQTT | {"mqtt": {"host": "localhost"}})[OVERRIDE]
     assert 'TSUNAGI_SOURCE__MQTT__HOST: "${TSUNAGI_MQTT_HOST:-host.docker.internal}"' in text
