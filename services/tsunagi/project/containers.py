@@ -31,7 +31,9 @@ _DEMO_EDGES = ("edge-1", "edge-2", "edge-3", "edge-4")
 """The edges of docker-compose.yml, which read the shipped readings."""
 _WORKERS = {"gateway": 2, "secondary": 2, "worker": 1}
 """Workers that docker-compose.yml has, by the beginning of their names."""
-_SERVICES = frozenset("kafka kafka-2 kafka-3 topics model tools scaler learner spark mosquitto prometheus".split())
+_BROKERS = ("kafka", "kafka-2", "kafka-3", "mosquitto")
+"""The brokers of docker-compose.yml."""
+_SERVICES = (*_BROKERS, "topics", "model", "tools", "scaler", "learner", "spark", "prometheus")
 """Other names of docker-compose.yml that no service of an edge can have."""
 
 _HEAD = """\
