@@ -18,9 +18,11 @@ from tsunagi.recovery.fit import fit_history, fit_steps
 from tsunagi.recovery.panes import PaneCollector
 from tsunagi.recovery.table_history import has_long, read_tables
 from tsunagi.recovery.windows import Cut, history_steps
+from tsunagi.runtime import result_files
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import StepsSettings, TableSettings
 from tsunagi.runtime.tables import csv_table
+from tsunagi.runtime.tables.layout import find_layout
 
 NAMES = ("a", "b", "c")
 TABLE = SensorTable(tuple(Sensor(number, name, "e") for number, name in enumerate(NAMES)))
@@ -152,6 +154,13 @@ def test_of_results_only_what_was_measured_counts_and_the_rest_is_told(tmp_path:
     write(tmp_path / "more.csv", [(BEGIN, "a", 1.0)])
     with pytest.raises(ModelError, match=r"p0\.parquet: found results and other tables in one folder"):
         read_tables(tmp_path, TABLE, StepsSettings(), FORM)
+
+
+def test_the_files_that_the_job_writes_are_known_as_results() -> None:
+    names = result_files.SCHEMA.names
+    found = find_layout(names, FORM, "p0.parquet")
+    columns = ("time", "sensor", "value", "quality", "query")
+    assert tuple(names[place] for place in found) == columns
 
 
 def test_what_is_not_used_is_counted(tmp_path: Path) -> None:
