@@ -12,7 +12,7 @@ BIN := .venv/bin
 COMPOSE = python3 -m deploy.compose $(addprefix --profile ,$(PROFILE)) $(if $(PROJECT),--project '$(PROJECT)') \
 	$(if $(OPERATORS),--operators '$(OPERATORS)')
 MESSAGES := services/tsunagi/runtime/messages
-PROTOC := $(BIN)/python -m grpc_tools.protoc -Iproto proto/tsunagi.proto
+PROTOC := $(BIN)/python -m grpc_tools.protoc -Iproto proto/tsunagi.proto proto/sparkplug_b.proto
 LOCK := --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
 ALL_TESTS := tests/unit tests/simulation tests/spark tests/integration tests/e2e
 TOGETHER := -n 3 --dist loadscope --durations 20  # what mostly waits beside what computes (tests/conftest.py)
@@ -153,14 +153,14 @@ types: ready  ## mypy, strict
 	@$(BIN)/mypy
 
 .PHONY: proto
-proto: ready  ## generate services/tsunagi/runtime/messages from proto/tsunagi.proto
+proto: ready  ## generate services/tsunagi/runtime/messages from proto/*.proto
 	@$(PROTOC) --python_out=$(MESSAGES) --pyi_out=$(MESSAGES)
 
 .PHONY: proto-check
 proto-check: ready  ## fail if `make proto` would change anything
 	@echo "test: generated messages"
 	@out=$$(mktemp -d); trap 'rm -rf "$$out"' EXIT; $(PROTOC) --python_out="$$out" --pyi_out="$$out"; \
-	for file in tsunagi_pb2.py tsunagi_pb2.pyi; do \
+	for file in tsunagi_pb2.py tsunagi_pb2.pyi sparkplug_b_pb2.py sparkplug_b_pb2.pyi; do \
 		diff -q "$$out/$$file" $(MESSAGES)/$$file || { echo "proto: run \`make proto\` and commit the result" >&2; exit 1; }; \
 	done
 

@@ -12,12 +12,12 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_generated_messages_are_those_of_the_proto_file(tmp_path: Path) -> None:
     well_known = resources.files("grpc_tools") / "_proto"
     arguments = [f"-I{ROOT / 'proto'}", f"-I{well_known}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
-    assert protoc.main(["protoc", *arguments, str(ROOT / "proto" / "tsunagi.proto")]) == 0
-    for name in ("tsunagi_pb2.py", "tsunagi_pb2.pyi"):
+    assert protoc.main(["protoc", *arguments, *(str(path) for path in (ROOT / "proto").glob("*.proto"))]) == 0
+    for name in ("tsunagi_pb2.py", "tsunagi_pb2.pyi", "sparkplug_b_pb2.py", "sparkplug_b_pb2.pyi"):
         fresh = (tmp_path / name).read_text(encoding="utf-8")
         stored = (ROOT / "services" / "tsunagi" / "runtime" / "messages" / name).read_text(encoding="utf-8")
         if fresh != stored:
-            pytest.fail(f"{name} is not what proto/tsunagi.proto gives; run `make proto`")
+            pytest.fail(f"{name} is not what proto/*.proto give; run `make proto`")
 
 
 def test_package_names_every_message() -> None:

@@ -41,7 +41,8 @@ def try_(name: str, topic: str, key: str, messages: tuple[str, ...]) -> None:
     """Show what an edge reads in messages of its live source.
 
     No system need run. Messages are arguments, or lines of standard input. For each reading a line has its sensor, its
-    time and its value, or says why it cannot be used. The exit code is 1 if one cannot.
+    time and its value, or says why it cannot be used. The exit code is 1 if one cannot. Messages of Sparkplug B and
+    Avro are hexadecimal digits, perhaps with a topic before them, as `mosquitto_sub -F '%t %x'` prints them.
 
     Example: tsunagi edge try --topic plant/hall-1/boiler '{"temperature": 81.5, "ts": 1714996800000}'
     """

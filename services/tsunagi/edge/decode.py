@@ -33,9 +33,17 @@ UNKNOWN_STREAM = "unknown-stream"
 """Reason of a dead letter: no statement creates the stream that an event names."""
 FOREIGN_STREAM = "foreign-stream"
 """Reason of a dead letter: the events of a stream without KEY are those of another edge."""
+NO_BIRTH = "no-birth"
+"""Reason of a dead letter: a metric of Sparkplug B has an alias or a type that no birth certificate has said."""
+NO_READING = "no-reading"
+"""Reason of a count: the message or the metric serves the protocol of Sparkplug B, and has no value of a sensor."""
+MISSING = "missing"
+"""Reason of a count: the device says that there is no value (null, or `missing` of `[source] fields`)."""
 TOO_LONG = "too-long"
 """Reason of a dead letter: the message is longer than `[source] max_bytes`. All of these reasons are also labels of the
 metric `tsunagi_edge_unusable_readings_total`."""
+ONLY_COUNTED = frozenset({MISSING, NO_READING})
+"""Reasons that get no dead letter: nothing that a sensor has measured is lost."""
 
 _MISSING = object()
 """Stands for a key that a JSON object does not have: None would be JSON's null, which it may have."""

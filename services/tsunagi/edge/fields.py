@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import jmespath
 from jmespath.exceptions import JMESPathError
 
-from tsunagi.edge.decode import BAD_TIME, NO_SENSOR, NO_TIME, Decoder, Reading, ReadingFault
+from tsunagi.edge.decode import BAD_TIME, MISSING, NO_SENSOR, NO_TIME, Decoder, Reading, ReadingFault
 from tsunagi.edge.formats import make_format
 from tsunagi.edge.inbox import Message
+from tsunagi.edge.payload_format import PayloadFormat
 from tsunagi.edge.time_form import BadTimeError, TimeForm
 from tsunagi.edge.topic_pattern import TopicLevels
 from tsunagi.edge.window import NOT_A_NUMBER
@@ -22,8 +23,6 @@ from tsunagi.runtime.settings.fields import BELOW, EVERY, FieldSettings
 
 NO_FIELD = "no-field"
 """Reason of a dead letter: no entry of `[source] fields` finds a value in the message."""
-MISSING = "missing"
-"""Reason of a count: the device says that there is no value (`missing` of `[source] fields`)."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """Matches paths that are a plain key."""
@@ -54,11 +53,12 @@ class FieldsDecoder:
 
     Args:
         decoder: knows the sensors, and decodes events.
+        payloads: the format of the messages; None = a new one, as the settings say.
     """
 
-    def __init__(self, decoder: Decoder, source: SourceSettings) -> None:
+    def __init__(self, decoder: Decoder, source: SourceSettings, payloads: PayloadFormat | None = None) -> None:
         self._decoder = decoder
-        self._format = make_format(source)
+        self._format = payloads or make_format(source)
         self._entries = Entries(source.fields, decoder.edge)
 
     def readings(self, message: Message) -> Sequence[Reading | ReadingFault]:
@@ -83,9 +83,11 @@ class FieldsDecoder:
         return ReadingFault(NO_FIELD, message.sensor or "", detail)
 
 
-def with_fields(decoder: Decoder, source: SourceSettings) -> Decoder | FieldsDecoder:
+def with_fields(
+    decoder: Decoder, source: SourceSettings, payloads: PayloadFormat | None = None
+) -> Decoder | FieldsDecoder:
     """Return a decoder that finds readings as `[source] fields` says, if it says anything."""
-    return FieldsDecoder(decoder, source) if source.fields else decoder
+    return FieldsDecoder(decoder, source, payloads) if source.fields else decoder
 
 
 class Entries:
@@ -109,7 +111,7 @@ class Entries:
         """Return the readings of a message, and why others cannot be used; nothing if no table finds a value.
 
         Args:
-            body: what a `tsunagi.edge.formats.PayloadFormat` has made of the message.
+            body: what a `tsunagi.edge.payload_format.PayloadFormat` has made of the message.
             place_of: returns the place of a sensor, or why it has none.
         """
         found: list[Reading | ReadingFault] = []

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from tsunagi.edge.decode import UNREADABLE, ReadingFault
 from tsunagi.edge.inbox import Message
+from tsunagi.edge.payload_format import PayloadFormat
 
 
-class JsonFormat:
-    """A `tsunagi.edge.formats.PayloadFormat` of JSON; a text that is no JSON stands for itself."""
+class JsonFormat(PayloadFormat):
+    """Reads JSON; a text that is no JSON stands for itself."""
 
     def bodies(self, message: Message) -> Iterator[object]:
         try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -31,6 +32,7 @@ from confluent_kafka.admin import AdminClient
 from tsunagi.edge.decode import TOO_LONG
 from tsunagi.edge.inbox import Begun, CaughtUp, Inbox, Message
 from tsunagi.edge.mqtt import read_secret
+from tsunagi.edge.payload_format import SourceAwayError
 from tsunagi.edge.source import LiveProgress, SourceError
 from tsunagi.edge.trouble import Trouble
 from tsunagi.runtime.kafka_client import client_logger, client_options
@@ -79,11 +81,20 @@ _END = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public constant
 class KafkaFeed:
     """A `tsunagi.edge.live.LiveFeed` that reads a Kafka topic.
 
+    Args:
+        fetch: gets what a payload needs before it can be read (`tsunagi.edge.payload_format.PayloadFormat`).
+
     Raises:
         SourceError: the settings name no topic, or options that the client library does not know.
     """
 
-    def __init__(self, settings: Settings, edge: str, logger: structlog.stdlib.BoundLogger) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        edge: str,
+        logger: structlog.stdlib.BoundLogger,
+        fetch: Callable[[bytes], None] | None = None,
+    ) -> None:
         source = settings.source.kafka
         if not source.topic:
             raise SourceError("[source.kafka] topic: found '', expected the name of the topic to read")
@@ -95,6 +106,7 @@ class KafkaFeed:
         self.ended = False
         self._max_bytes = settings.source.max_bytes
         self._logger = logger
+        self._fetch = fetch
         self._trouble = Trouble(logger, f"Kafka topic {source.topic} at {servers}")
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -267,6 +279,8 @@ class KafkaFeed:
                 error = record.error()
                 if error is None:
                     message = self._message(record, inbox)
+                    if not self._fetched(message):
+                        return
                     self._at[message.partition] = message.offset + 1
                     self._marks[message.partition] = message.offset + 1, LogMark(self._topic_id, message.digest)
                     inbox.put(message)
@@ -287,6 +301,19 @@ class KafkaFeed:
                 if LogMark(self._topic_id, 0).contradicts(LogMark(self._id_of_topic(), 0)):
                     return
                 self._trouble.clear()
+
+    def _fetched(self, message: Message) -> bool:
+        """Wait until all is there that a message needs to be read; return False if the edge stops meanwhile."""
+        while not self._stop.is_set():
+            try:
+                if self._fetch is not None and message.fault is None:
+                    self._fetch(message.payload)
+            except SourceAwayError as error:
+                self._trouble.note(str(error))
+                self._stop.wait(_PAUSE_S)
+            else:
+                return True
+        return False
 
     def _message(self, record: Record, inbox: Inbox) -> Message:
         partition, offset, value = record.partition() or 0, record.offset() or 0, _octets(record.value())

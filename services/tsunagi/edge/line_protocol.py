@@ -13,14 +13,15 @@ from line_protocol_parser import LineFormatError, parse_line
 from tsunagi.edge.decode import UNREADABLE, ReadingFault
 from tsunagi.edge.inbox import Message
 from tsunagi.edge.json_format import text_of
+from tsunagi.edge.payload_format import PayloadFormat
 
 _LINES = re.compile(r'[ \t\r]*(?:#[^\n]*|(?:\\[^\n]|[^ \n])*(?:"(?:\\.|[^"\\])*"|[^\n])*)', re.DOTALL)
 """Matches a line: a comment; or measurement and tags up to the first space, and then fields. Among fields a line break
 may stand between quotes."""
 
 
-class LineProtocol:
-    """A `tsunagi.edge.formats.PayloadFormat`. Each line becomes an object with measurement, tags, fields and time.
+class LineProtocol(PayloadFormat):
+    """Makes of each line an object with measurement, tags, fields and time.
 
     `time` is the number that the line has, in whatever unit; a line without one has no key `time`.
     """

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tsunagi.edge.decode import FOREIGN_SENSOR, FOREIGN_STREAM, Decoder, Reading, ReadingFault
-from tsunagi.edge.fields import MISSING, FieldsDecoder
+from tsunagi.edge.decode import FOREIGN_SENSOR, FOREIGN_STREAM, ONLY_COUNTED, Decoder, Reading, ReadingFault
+from tsunagi.edge.fields import FieldsDecoder
 from tsunagi.edge.inbox import Begun, Inbox, Message
 from tsunagi.edge.source import LiveProgress, Offsets, Origin, SourceRow, Unusable
 from tsunagi.edge.window import LATE, Places
@@ -269,7 +269,7 @@ class LiveSource:
         if isinstance(found, ReadingFault):
             if not message.again:
                 foreign = found.reason in (FOREIGN_SENSOR, FOREIGN_STREAM) and not self._rules.keep_foreign
-                letter = not foreign and found.reason != MISSING
+                letter = not foreign and found.reason not in ONLY_COUNTED
                 self._unusable.append(self._reject(message, number, found, letter=letter))
             return
         if self._behind is not None and message.partition in self._behind:

@@ -10,11 +10,13 @@ import structlog
 from tsunagi.edge.csv_open import CsvOpener
 from tsunagi.edge.decode import Decoder
 from tsunagi.edge.fields import with_fields
+from tsunagi.edge.formats import make_format
 from tsunagi.edge.inbox import Inbox
 from tsunagi.edge.kafka_topic import KafkaFeed
 from tsunagi.edge.lines import Listener, StandardInput
 from tsunagi.edge.live import LiveFeed, LiveRules, LiveSource
 from tsunagi.edge.mqtt import MqttFeed
+from tsunagi.edge.payload_format import PayloadFormat
 from tsunagi.edge.source import EdgePosition, LiveProgress, Opener, SourceError
 from tsunagi.query.form import TupleForm
 from tsunagi.runtime.clock import Clock, SystemClock
@@ -27,6 +29,7 @@ class LiveOpener:
 
     Args:
         key_first, form, streams: as in `tsunagi.edge.decode.Decoder`.
+        payloads: the format of the messages; None = as the settings say.
         clock: stamps the arrival of a reading; None means the machine's clock.
     """
 
@@ -41,6 +44,7 @@ class LiveOpener:
         clock: Clock | None = None,
         form: TupleForm | None = None,
         streams: Mapping[str, TupleForm] = MappingProxyType({}),
+        payloads: PayloadFormat | None = None,
     ) -> None:
         self.name = feed.scheme
         self.digest = ""
@@ -52,7 +56,7 @@ class LiveOpener:
         if settings.source.fields and form is not None:
             raise SourceError("[source] fields: found a stream of tuples (CREATE STREAM), expected readings")
         decoder = Decoder(table, own, settings.source, key_first=key_first, form=form, streams=streams)
-        self._decoder = with_fields(decoder, settings.source)
+        self._decoder = with_fields(decoder, settings.source, payloads)
 
     def open(self, now_us: int, position: EdgePosition | None, incarnation: int) -> LiveSource:
         settings = self._settings
@@ -97,6 +101,7 @@ def make_opener(
     """
     source = settings.source
     feed: LiveFeed
+    payloads = make_format(source)
     match source.kind:
         case "csv" | "parquet":
             return CsvOpener(settings, edge, table, own, form, streams)
@@ -105,7 +110,15 @@ def make_opener(
         case "lines":
             feed = Listener(source, logger) if source.lines.listen else StandardInput(source, logger)
         case "kafka":
-            feed = KafkaFeed(settings, edge, logger)
+            feed = KafkaFeed(settings, edge, logger, payloads.fetch)
     return LiveOpener(
-        feed, settings, table, own, key_first=source.kind == "mqtt", clock=clock, form=form, streams=streams
+        feed,
+        settings,
+        table,
+        own,
+        key_first=source.kind == "mqtt",
+        clock=clock,
+        form=form,
+        streams=streams,
+        payloads=payloads,
     )

@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from tsunagi.edge.decode import Decoder, ReadingFault
 from tsunagi.edge.fields import with_fields
+from tsunagi.edge.formats import BINARY
 from tsunagi.edge.inbox import Message
+from tsunagi.edge.source import SourceError
 from tsunagi.edge.topic_pattern import TopicPattern
 from tsunagi.edge.tuple_form import form_of, streams_of
 from tsunagi.runtime.clock import SystemClock
@@ -26,9 +28,11 @@ def try_messages(
     Args:
         edge: the edge that reads them; "" = all sensors count as its own.
         topic, key: of the messages.
+        messages: their payloads; of a binary format the topic (or nothing), a space, and the payload's bytes in
+            hexadecimal digits.
 
     Raises:
-        SensorsError, SourceError: the sensors table or the settings cannot be used.
+        SensorsError, SourceError: the sensors table, the settings or the hexadecimal digits cannot be used.
     """
     table = read_sensors(settings.sensors)
     own = table.of_edge(edge) if edge else table.sensors
@@ -42,11 +46,13 @@ def try_messages(
         Decoder(table, own, source, key_first=by_topic, form=form_of(settings), streams=streams_of(settings)),
         source,
     )
-    sensor = TopicPattern(source.mqtt.topic, own[0].edge).sensor(topic) if by_topic and topic else None
+    pattern = TopicPattern(source.mqtt.topic, own[0].edge) if by_topic else None
     usable = True
-    for payload in messages:
+    for given in messages:
+        where, payload = _unpacked(given, topic) if source.format in BINARY else (topic, given)
+        sensor = pattern.sensor(where) if pattern is not None and where else None
         for found in decoder.readings(
-            Message(payload, topic, SystemClock().now_us(), sensor=sensor or key or None, topic=topic)
+            Message(payload, where, SystemClock().now_us(), sensor=sensor or key or None, topic=where)
         ):
             if isinstance(found, ReadingFault):
                 usable = False
@@ -61,3 +67,12 @@ def try_messages(
             moment = (_EPOCH + timedelta(microseconds=found.time_us)).isoformat().replace("+00:00", "Z")
             say(f"{name}  {moment}  {cells}" + "  (time of arrival)" * found.arrival)
     return usable
+
+
+def _unpacked(given: bytes, topic: str) -> tuple[str, bytes]:
+    """Return (topic, payload) of a message in hexadecimal digits, which may have its topic before them."""
+    before, _, digits = given.decode("utf-8", "replace").rpartition(" ")
+    try:
+        return before or topic, bytes.fromhex(digits)
+    except ValueError:
+        raise SourceError(f"found {digits[:80]!r}, expected hexadecimal digits, perhaps with a topic before") from None

@@ -8,7 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from tsunagi.cli import cli
+from tsunagi.edge.source import SourceError
 from tsunagi.local.messages import try_messages
+from tsunagi.runtime.messages import sparkplug_b_pb2 as pb
 from tsunagi.runtime.sensors import SensorsError
 from tsunagi.runtime.settings import Settings
 
@@ -49,6 +51,29 @@ def test_messages_of_tsunagis_own_form_and_topics_that_name_sensors(tmp_path: Pa
     assert usable
     assert said[0].startswith("tank  ")
     assert said[1] == "tank  2024-05-06T12:00:00Z  8.0"
+
+
+def test_messages_in_line_protocol_and_of_sparkplug(tmp_path: Path) -> None:
+    lines = [{"values": ["fields.*"], "sensor": "{measurement}.{field}", "time_unit": "ns"}]
+    usable, said = tried(
+        tmp_path, "", "", "", b"boiler t=1,p=2 1714996800000000000", kind="kafka", format="line-protocol", fields=lines
+    )
+    assert usable
+    assert sorted(said) == ["boiler.p  2024-05-06T12:00:00Z  2.0", "boiler.t  2024-05-06T12:00:00Z  1.0"]
+    metrics = [{"each": "metrics", "values": ["value"], "sensor": "{device}.{name}", "time": "timestamp"}]
+    plug: dict[str, object] = {"kind": "mqtt", "format": "sparkplug", "fields": metrics}
+    metric = pb.Payload.Metric(name="t", alias=4, datatype=pb.Int8, int_value=255)
+    birth = pb.Payload(timestamp=1714996800, metrics=[metric]).SerializeToString().hex()
+    data = pb.Payload(timestamp=1714996801, metrics=[pb.Payload.Metric(alias=4, int_value=2)]).SerializeToString().hex()
+    given = [f"spBv1.0/my plant/DBIRTH/gw/boiler {birth}".encode(), data.encode(), b"spBv1.0/my plant/NDEATH/gw "]
+    usable, said = tried(tmp_path, "", "spBv1.0/my plant/DDATA/gw/boiler", "", *given, **plug)
+    assert said == [
+        "boiler.t  2024-05-06T12:00:00Z  -1.0",
+        "boiler.t  2024-05-06T12:00:01Z  2.0",
+        "no-reading: NDEATH",
+    ]
+    with pytest.raises(SourceError, match="found 'x', expected hexadecimal digits"):
+        tried(tmp_path, "", "", "", b"x", **plug)
 
 
 def test_an_edge_without_sensors_is_an_error(tmp_path: Path) -> None:

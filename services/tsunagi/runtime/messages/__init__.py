@@ -1,4 +1,4 @@
-"""The messages of ``proto/tsunagi.proto``; the ``tsunagi_pb2`` files are written by ``make proto`` alone."""
+"""The messages of ``proto/tsunagi.proto``; the ``_pb2`` files are written by ``make proto`` alone."""
 
 from tsunagi.runtime.messages.tsunagi_pb2 import (
     BOUNDED,

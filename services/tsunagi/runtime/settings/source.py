@@ -12,7 +12,7 @@ from tsunagi.runtime.settings.section import Count, Few, File, Port, Positive, S
 from tsunagi.runtime.settings.table import TableSettings
 from tsunagi.runtime.times import LATEST_US
 
-_KINDS_OF = {"line-protocol": ("mqtt", "lines", "kafka")}
+_KINDS_OF = {"line-protocol": ("mqtt", "lines", "kafka"), "sparkplug": ("mqtt",), "avro": ("kafka",)}
 """The kinds of sources that have messages of each format but JSON, which all of them have."""
 
 
@@ -56,6 +56,10 @@ class TopicSettings(Section):
     options: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="librdkafka options of its own"
     )
+    registry: str = Field("", description="URL of the schema registry, with format = avro")
+    registry_options: dict[str, str | int | float | bool] = Field(
+        default_factory=dict, description="further options of confluent-kafka's SchemaRegistryClient"
+    )
 
 
 class SourceSettings(Section):
@@ -65,8 +69,10 @@ class SourceSettings(Section):
         "csv",
         description="csv, parquet: a file, replayed in time; live: mqtt, lines (JSON lines), kafka (an existing topic)",
     )
-    format: Literal["json", "line-protocol"] = Field(
-        "json", description="live: of messages: json (or plain numbers), line-protocol (InfluxDB's); with fields"
+    format: Literal["json", "line-protocol", "sparkplug", "avro"] = Field(
+        "json",
+        description="live: of messages; line-protocol (InfluxDB's), sparkplug (B, of MQTT) and avro (of Kafka) need "
+        "fields",
     )
     path: Path = Field(Path("data/guangzhou.csv"), description="the CSV or Parquet file to replay")
     table: TableSettings = Field(TableSettings(), description="how that file is read")
@@ -125,4 +131,6 @@ class SourceSettings(Section):
             raise ValueError(f"format = {self.format!r}: found kind = {self.kind!r}, expected {kinds}")
         if not self.fields:
             raise ValueError(f"format = {self.format!r}: found no [[source.fields]], expected where readings stand")
+        if self.format == "avro" and not self.kafka.registry:
+            raise ValueError("format = 'avro': found no [source.kafka] registry, expected the URL of a schema registry")
         return self
