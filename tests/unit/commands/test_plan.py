@@ -23,7 +23,7 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_each_number_has_a_place_and_a_reason_and_differences_are_shown(plant: Path) -> None:
     told = CliRunner().invoke(cli, ["plan"], catch_exceptions=False).output
-    assert "2 sensors on 2 edges" in told
+    assert "sensors: 2; edges: 1; readings/s: 2.0; step: 1 s" in told
     assert "(the settings have" not in told, "init writes what plan proposes"
     config = plant / "tsunagi.toml"
     config.write_text(config.read_text().replace("count = 2", "count = 4"))
