@@ -120,12 +120,16 @@ class Project:
         self._compose: list[str] | None = None
 
     def _use_folder(self, folder: Path, files: list[str]) -> None:
-        """Name the folder and its compose file, behind those of the profiles; files that the user names are kept."""
+        """Name the folder and the compose files: ours, the folder's, those of profiles, and then the user's own."""
         given = [part for part in self.file.get("COMPOSE_FILE", "").split(":") if part]
-        ours = [str(self.root / "docker-compose.yml"), *(str(self.root / file) for file in files)]
-        override = str(folder / OVERRIDE)
-        others = [part for part in given if part not in (*ours, override) and Path(part).name != "docker-compose.yml"]
-        self.env |= {"COMPOSE_FILE": ":".join([*ours, override, *others]), "TSUNAGI_PROJECT": str(folder)}
+        # What a profile says of a service, such as who starts workers, counts more than the folder's file.
+        ours = [
+            str(self.root / "docker-compose.yml"),
+            str(folder / OVERRIDE),
+            *(str(self.root / file) for file in files),
+        ]
+        own = [part for part in given if part not in ours and Path(part).name not in {"docker-compose.yml", OVERRIDE}]
+        self.env |= {"COMPOSE_FILE": ":".join([*ours, *own]), "TSUNAGI_PROJECT": str(folder)}
 
     @property
     def name(self) -> str:
@@ -262,7 +266,8 @@ class Project:
             (folder / OVERRIDE).write_text(files[OVERRIDE], encoding="utf-8")
             if not (folder / ".env").exists():
                 text = files[".env"].replace("{name}", self.name).replace("{checkout}", str(self.root))
-                (folder / ".env").write_text(text.replace("{folder}", str(folder)), encoding="utf-8")
+                own = f"TSUNAGI_OPERATORS={folder}/operators\n" if (folder / "operators").is_dir() else ""
+                (folder / ".env").write_text(text.replace("{folder}", str(folder)) + own, encoding="utf-8")
         except OSError as error:
             raise ComposeError(f"{error.filename}: cannot be written: {error.strerror}") from None
         self.env = read_env(folder / ".env") | self.env

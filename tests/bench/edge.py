@@ -27,11 +27,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import paho.mqtt.client as paho
 import psutil
+from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.bench import outcome
-from tests.integration.edges import EdgeProcesses, until
-from tests.integration.test_edge_mqtt import Mosquitto, Publisher
+from tests.integration.edges import EdgeProcesses, line, until
+from tests.integration.test_edge_mqtt import Mosquitto
 from tsunagi.broker.broker import Broker
 from tsunagi.broker.checks import free_port
 from tsunagi.runtime.settings import KafkaSettings
@@ -42,6 +44,25 @@ _INFLIGHT = 2000
 """Messages of the publisher that the broker need not have acknowledged: with paho's 20 it would be the slowest part."""
 _WARM_S = 5.0
 """Seconds that the edge is given before each measurement."""
+
+
+class Publisher:
+    """Publishes with quality of service 1, and waits for few acknowledgements."""
+
+    def __init__(self, port: int) -> None:
+        self._client = paho.Client(CallbackAPIVersion.VERSION2)
+        self._client.max_inflight_messages_set(_INFLIGHT)
+        self._client.connect("127.0.0.1", port)
+        self._client.loop_start()
+
+    def send(self, sensor: str, time_us: int, value: float) -> None:
+        """Publish a reading."""
+        self._client.publish(f"plant/a/{sensor}", line(sensor, time_us, value), qos=1)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._client.disconnect()
+        self._client.loop_stop()
 
 
 def taken(port: int) -> int:
@@ -76,7 +97,6 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
         edge = psutil.Process(world.start().pid)
         until(lambda: (directory / "a.log").read_text().count("source connected") == 1)
         with closing(Publisher(mosquitto.port)) as publisher:
-            publisher.client.max_inflight_messages_set(_INFLIGHT)
             _publish(publisher, options, _WARM_S)  # the first step begins with a reading
             time.sleep(_WARM_S)
             idle_s = _cpu_s(edge, lambda: time.sleep(options.idle))

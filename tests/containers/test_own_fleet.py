@@ -43,7 +43,7 @@ def plant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeProject]:
     (operators / "thousandfold.py").write_text(OPERATOR)
     rows = [",".join(str(1 + (number + place) % 5) for place in range(len(EDGES))) for number in range(300)]
     (top / "history.csv").write_text("\n".join([",".join(EDGES), *rows]) + "\n")
-    table = [f"{sensor},{edge},plant" for sensor, edge in EDGES.items()]
+    table = [f"{sensor},{edge},plant" for sensor, edge in (EDGES | {"s0": "earlier"}).items()]
     (folder / "sensors.csv").write_text("\n".join(["sensor,edge,group", *table]) + "\n")
     done = subprocess.run(
         [sys.executable, "-m", "tsunagi.cli", "init", str(folder), "--csv", str(top / "history.csv")],
@@ -57,7 +57,9 @@ def plant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeProject]:
     config = folder / "tsunagi.toml"
     text = config.read_text().replace("[query]\n", '[query]\noperators = [{ use = "thousandfold:Thousandfold" }]\n')
     config.write_text(f"{text}repeat = true\n")
-    (folder / "compose.override.yml").write_text("of an earlier table\n")
+    sensors = (folder / "sensors.csv").read_text()
+    (folder / "sensors.csv").write_text(sensors.replace("s0,earlier,", f"s0,{EDGES['s0']},"))  # `init` saw another edge
+    assert '"earlier"' in (folder / "compose.override.yml").read_text()
     with ComposeProject(name="tsunagi-test-plant", folder=folder, operators=operators).running() as found:
         yield found
 
@@ -75,7 +77,7 @@ def test_each_edge_of_the_table_runs_under_its_own_name_and_no_edge_of_the_demo(
 def test_results_of_every_sensor_come_out_of_an_operator_of_ones_own(plant: ComposeProject) -> None:
     rows = list(csv.DictReader(io.StringIO(plant.tool("results", "--format", "csv"))))
     assert {row["sensor"] for row in rows} == set(EDGES)
-    assert all(float(row["mean"]) >= 1000 for row in rows), "no reading is above 5"
+    assert all(float(row["value"]) >= 1000 for row in rows), "no reading is above 5"
 
 
 def test_the_query_of_the_folder_is_answered_from_its_settings(plant: ComposeProject) -> None:

@@ -31,8 +31,8 @@ def plan(*, compose: bool) -> None:
         return
     sizes = propose(fleet, machine)
     click.echo(
-        f"fleet: {fleet.sensors:,} sensors on {fleet.edges:,} edges, {fleet.readings_s:,.1f} readings/s, "
-        f"a step each {fleet.step_s:g} s; machine: {machine.cores} cores, {machine.memory_mb:,} MB"
+        f"sensors: {fleet.sensors:,}; edges: {fleet.edges:,}; readings/s: {fleet.readings_s:,.1f}; "
+        f"step: {fleet.step_s:g} s; cores here: {machine.cores}; memory here: {machine.memory_mb:,} MB"
     )
     there = {
         "[slots] count": settings.slots.count,

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from deploy.compose import PROFILES, ROOT, Project
+from deploy.compose import PROFILES, ROOT, Project, main
 from deploy.variables import ComposeError, read_env
 
 VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
@@ -93,3 +94,75 @@ def test_an_image_that_is_named_is_pulled_and_not_built(tmp_path: Path, monkeypa
     ]
     with pytest.raises(ComposeError, match=r"PROMETHEUS_IMAGE = registry\.invalid/prometheus: cannot be pulled"):
         Project(tmp_path, (), {"PROMETHEUS_IMAGE": "registry.invalid/prometheus", "BASE_IMAGE": "base"}).build()
+
+
+def plant(path: Path) -> Path:
+    folder = path / "Werk 1"
+    folder.mkdir()
+    (folder / "tsunagi.toml").write_text("")
+    return folder
+
+
+def test_a_folder_has_variables_and_files_of_its_own(tmp_path: Path) -> None:
+    folder = plant(tmp_path)
+    (tmp_path / ".env").write_text("TSUNAGI_SLOTS=7\n")
+    (folder / ".env").write_text(f"COMPOSE_FILE=/elsewhere/docker-compose.yml:{folder}/compose.override.yml:mine.yml\n")
+    project = Project(tmp_path, ("elastic",), {}, folder)
+    assert project.env["COMPOSE_FILE"].split(":") == [
+        f"{tmp_path}/docker-compose.yml",
+        f"{folder}/compose.override.yml",
+        f"{tmp_path}/deploy/compose.elastic.yml",
+        "mine.yml",
+    ]
+    assert project.env["TSUNAGI_PROJECT"] == str(folder)
+    assert project.name == "werk-1"
+    assert "TSUNAGI_SLOTS" not in project.env, "the checkout's .env is the demo's"
+    assert Project(tmp_path, ("mqtt",), {}, folder).env["TSUNAGI_MQTT_HOST"] == "mosquitto"
+
+
+def test_operators_are_those_that_are_named_or_the_folders_own(tmp_path: Path) -> None:
+    folder = plant(tmp_path)
+    assert "TSUNAGI_OPERATORS" not in Project(tmp_path, (), {}, folder).env
+    (folder / "operators").mkdir()
+    assert Project(tmp_path, (), {}, folder).env["TSUNAGI_OPERATORS"] == str(folder / "operators")
+    assert Project(tmp_path, (), {}, folder, tmp_path).env["TSUNAGI_OPERATORS"] == str(tmp_path)
+
+
+def test_what_the_folders_settings_are_refused_for_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = plant(tmp_path)
+    said = "tsunagi.toml: [slots.count] too small"
+    monkeypatch.setattr(Project, "_run", lambda _self, command: subprocess.CompletedProcess(command, 2, "", said))
+    with pytest.raises(ComposeError, match=r"Werk 1: tsunagi\.toml: \[slots\.count\] too small"):
+        Project(tmp_path, (), {}, folder).write_files()
+
+
+def test_the_compose_file_is_made_anew_and_variables_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = plant(tmp_path)
+    made = json.dumps({"compose.override.yml": "new\n", ".env": "A={name}\nB={checkout}\nTSUNAGI_PROJECT={folder}\n"})
+    monkeypatch.setattr(Project, "_run", lambda _self, command: subprocess.CompletedProcess(command, 0, made, ""))
+    project = Project(tmp_path, (), {}, folder)
+    for _ in range(2):
+        (folder / "compose.override.yml").write_text("old\n")
+        project.write_files()
+        assert (folder / "compose.override.yml").read_text() == "new\n"
+    expected = {"A": "werk-1", "B": str(tmp_path), "TSUNAGI_PROJECT": str(folder)}
+    assert read_env(folder / ".env") == expected
+    (folder / ".env").write_text("A=mine\n")
+    project.write_files()
+    assert read_env(folder / ".env") == {"A": "mine"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--project", "nowhere"], "PROJECT: found 'nowhere', expected a directory"),
+        (["--project", "docs"], "no such file; `tsunagi init docs` writes it"),
+        (["--operators", "nowhere"], "OPERATORS: found 'nowhere', expected a directory"),
+    ],
+)
+def test_a_folder_that_is_not_one_is_named(
+    arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main(["down", *arguments]) == 1
+    assert said in capsys.readouterr().err
