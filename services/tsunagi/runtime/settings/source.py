@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,7 +11,7 @@ from tsunagi.runtime.settings.fields import FieldSettings
 from tsunagi.runtime.settings.section import Count, Few, File, Port, Positive, Seconds, SecondsOrNone, Section
 from tsunagi.runtime.times import LATEST_US
 
-_KINDS_OF = {"line-protocol": ("mqtt", "lines", "kafka"), "sparkplug": ("mqtt",), "avro": ("kafka",)}
+_KINDS_OF = {"line-protocol": ("mqtt", "lines", "kafka", "own"), "sparkplug": ("mqtt",), "avro": ("kafka",)}
 """The kinds of sources that have messages of each format but JSON, which all of them have."""
 
 
@@ -64,9 +64,12 @@ class TopicSettings(Section):
 class SourceSettings(Section):
     """Where an edge reads."""
 
-    kind: Literal["csv", "mqtt", "lines", "kafka"] = Field(
-        "csv", description="csv: a file, replayed in time; live: mqtt, lines (JSON lines) or kafka (an existing topic)"
+    kind: Literal["csv", "mqtt", "lines", "kafka", "own"] = Field(
+        "csv",
+        description="csv: a file, replayed in time; live: mqtt, lines (JSON lines), kafka (an existing topic) or own",
     )
+    use: str = Field("", description="own: the class that reads, as module:Class (a tsunagi.SourceReader)")
+    options: dict[str, Any] = Field(default_factory=dict, description="own: keyword arguments of that class")
     format: Literal["json", "line-protocol", "sparkplug", "avro"] = Field(
         "json",
         description="live: of messages; line-protocol (InfluxDB's), sparkplug (B, of MQTT) and avro (of Kafka) need "
@@ -121,6 +124,10 @@ class SourceSettings(Section):
 
     @model_validator(mode="after")
     def _fitting(self) -> SourceSettings:
+        if (self.kind == "own") != bool(self.use):
+            raise ValueError(
+                f"kind = {self.kind!r}, use = {self.use!r}: expected kind = 'own' with use = 'module:Class'"
+            )
         if self.format == "json":
             return self
         if self.kind not in _KINDS_OF[self.format]:
