@@ -10,7 +10,8 @@
   system.
 - `Operator`, `Frame` and `Run`, `SlotConfig`, `OperatorError`, `Quality`, `pack_arrays` and `unpack_arrays` are for
   users who write their own operators (docs/howto/operators.md).
-- `testing` has the laws of operators, a log in memory and a clock that a test moves.
+- `SourceReader` and `SourceMessage` are for users who write their own sources (docs/howto/sources.md).
+- `testing` has the laws of operators and sources, a log in memory and a clock that a test moves.
 
 services/README.md says what is in each folder.
 """
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tsunagi import testing
+    from tsunagi.edge.own_source import SourceMessage, SourceReader
     from tsunagi.operator_names import PipelineError
     from tsunagi.pipeline import Pipeline
     from tsunagi.results import Results
@@ -43,6 +45,8 @@ __all__ = [
     "Row",
     "Run",
     "SlotConfig",
+    "SourceMessage",
+    "SourceReader",
     "__version__",
     "pack_arrays",
     "testing",
@@ -50,6 +54,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "tsunagi.edge.own_source": ("SourceMessage", "SourceReader"),
     "tsunagi.operator_names": ("PipelineError",),
     "tsunagi.pipeline": ("Pipeline",),
     "tsunagi.results": ("Results",),

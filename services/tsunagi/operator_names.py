@@ -32,13 +32,14 @@ def _table(item: Given) -> dict[str, Any]:
     table = dict(item) if isinstance(item, Mapping) else {"use": item}
     use = table.get("use")
     if isinstance(use, type):
-        table["use"] = _name(use)
+        table["use"] = name_of(use)
     elif not isinstance(use, str):
         raise PipelineError(f"operators: found {item!r}, expected a name, a class, or a mapping with `use`")
     return table
 
 
-def _name(kind: type) -> str:
+def name_of(kind: type) -> str:
+    """Return a name, as module:Class, by which this process can import a class."""
     module, name = kind.__module__, kind.__qualname__
     if getattr(sys.modules.get(module), name, None) is kind:
         return f"{module}:{name}"

@@ -1,15 +1,18 @@
-"""Helps users test their own operators: the laws of operators, a log in memory, and a clock that a test moves."""
+"""Helps users test their own operators and sources: the laws of both, a log in memory, a clock to move."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
-from tsunagi.operator_names import Given, tables_of
+from tsunagi.edge.own_source import SourceReader
+from tsunagi.edge.source_kit import check_source_reader
+from tsunagi.operator_names import Given, name_of, tables_of
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.testing import MemoryLog, Network
 from tsunagi.slot.testkit import LawError, check_operators
 
-__all__ = ["LawError", "ManualClock", "MemoryLog", "Network", "check_operator"]
+__all__ = ["LawError", "ManualClock", "MemoryLog", "Network", "check_operator", "check_source"]
 
 
 def check_operator(
@@ -40,3 +43,33 @@ def check_operator(
         Exception: any exception that an operator raises for the data.
     """
     check_operators(*tables_of(operators), mode=mode, count=count, seed=seed)
+
+
+def check_source(
+    source: str | type[SourceReader],
+    sensors: Sequence[str],
+    *,
+    count: int = 100,
+    position: int | None = None,
+    settings: dict[str, Any] | None = None,
+    **options: object,
+) -> None:
+    """Check that a source of one's own keeps the laws of docs/howto/sources.md.
+
+    The source is read up to `count` messages. A resumable one is then opened again at some of them.
+
+    Args:
+        source: its class, or module:Class.
+        sensors: the names of all sensors that it may give.
+        count: how many messages are read at most. The source must have some of them at once.
+        position: where a resumable source begins; None = as a new edge does, with what comes from now on.
+        settings: further keys of `[source]`, such as `format` and `fields`.
+        options: as `[source.options]`.
+
+    Raises:
+        LawError: a law is broken; the message says which one, and where.
+        SourceError: the source cannot be made from its options.
+        OSError: the source is away.
+    """
+    use = name_of(source) if isinstance(source, type) else source
+    check_source_reader({"use": use, "options": options} | (settings or {}), sensors, count, position)

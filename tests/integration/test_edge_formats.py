@@ -155,7 +155,7 @@ def test_avro_from_a_kafka_topic_waits_for_its_registry(
         fastavro.schemaless_writer(body, fastavro.parse_schema(SCHEMA), record)
         topic.raw(body.getvalue())
 
-    topic.raw(b"\0\0\0\0\1")
+    topic.raw(b"\0\0\0\0\1\0")
     until(lambda: "HTTP status code 503" in world.said())
     assert not world.letters()
     registry.away = False

@@ -43,7 +43,7 @@ class Avro(PayloadFormat):
 
     def fetch(self, payload: bytes) -> None:
         schema = _schema(payload)
-        if schema in self._asked:
+        if schema in self._asked or len(payload) == len(schema):
             return
         try:
             self._deserialize(payload)
@@ -64,7 +64,7 @@ class Avro(PayloadFormat):
         except SourceAwayError as error:
             yield ReadingFault(UNREADABLE, message.sensor or "", str(error))
             return
-        why = self._asked[_schema(message.payload)]
+        why = self._asked.get(_schema(message.payload), "")
         if not why:
             try:
                 yield _plain(self._deserialize(message.payload))

@@ -239,7 +239,7 @@ class Decoder:
 def _parse(payload: bytes) -> dict[str, Any] | float | str:
     """Return the JSON object or the plain number; or, as a text, what was found instead."""
     try:
-        text = payload.decode("utf-8").strip()
+        text = payload.decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:
         return f"found byte 0x{payload[error.start]:02x} at {error.start + 1}, which is not UTF-8"
     if not text.startswith("{"):

@@ -220,33 +220,35 @@ class _Entry:
         return "".join(parts)
 
     def _is_missing(self, given: object) -> bool:
-        return not isinstance(given, bool) and isinstance(given, str | int | float) and given in self._missing
+        if isinstance(given, bool) or not isinstance(given, str | int | float) or not self._missing:
+            return False
+        return given in self._missing or (isinstance(given, str) and self._number(given) in self._missing)
 
     def _value(self, given: object) -> float:
         """Return a value as a number; NaN = it is none."""
         words = self._item.words
         if isinstance(given, bool):
             return words.get(str(given).lower(), float(given))
+        if isinstance(given, str) and given in words:
+            return words[given]
+        return self._number(given) * self._item.scale + self._item.offset
+
+    def _number(self, given: object) -> float:
+        """Return what a device has sent as a number, before `scale` and `offset`; NaN = it is none."""
         if isinstance(given, str):
-            if given in words:
-                return words[given]
-            text = given.strip()
+            given = given.strip()
             if self._item.decimal == ",":
-                text = text.replace(".", "_").replace(",", ".")  # "1.234,5" is not understood: it may be two things
-            if "_" in text:
+                given = given.replace(".", "_").replace(",", ".")  # "1.234,5" is not understood: it may be two things
+            if "_" in given:
                 return math.nan
-            try:
-                number = float(text)
-            except ValueError:
-                return math.nan
-        elif isinstance(given, int | float):
-            try:
-                number = float(given)
-            except OverflowError:  # an integer of hundreds of digits
-                return math.inf
-        else:
+        elif not isinstance(given, int | float):
             return math.nan
-        return number * self._item.scale + self._item.offset
+        try:
+            return float(given)
+        except ValueError:
+            return math.nan
+        except OverflowError:  # an integer of hundreds of digits
+            return math.inf
 
     def _time_us(self, place: _Place, message: Message) -> int | ReadingFault:
         if self._time is None:

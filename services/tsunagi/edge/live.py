@@ -49,7 +49,7 @@ class LiveFeed(Protocol):
     """The thread that brings messages, and its connection.
 
     Attributes:
-        scheme: "mqtt", "lines" or "kafka/<topic>"; the names of its readings begin with it.
+        scheme: "mqtt", "lines", "kafka/<topic>" or "own/<use>"; the names of its readings begin with it.
         has_positions: whether it can be read again from an offset of a partition.
         may_repeat: whether it may deliver a message again.
         trouble: why no messages come; empty while it is connected.
@@ -130,7 +130,7 @@ class LiveSource:
         self._held_us = [0 if np.isnan(sensor.max_age_s) else round(sensor.max_age_s * MICROSECONDS) for sensor in own]
         self._places: list[Places] = [np.array([place]) for place in range(len(own))]
         self._run = run
-        # Only a Kafka topic can be read again from where the last incarnation was.
+        # Only a feed with positions can be read again from where the last incarnation was.
         self._going_on = resume is not None and bool(resume.partitions)
         self.observed_us = resume.observed_us if resume is not None and self._going_on else now_us
         self._known_from_us = now_us if resume is None else resume.observed_us

@@ -16,6 +16,7 @@ from tsunagi.edge.kafka_topic import KafkaFeed
 from tsunagi.edge.lines import Listener, StandardInput
 from tsunagi.edge.live import LiveFeed, LiveRules, LiveSource
 from tsunagi.edge.mqtt import MqttFeed
+from tsunagi.edge.own_feed import OwnFeed
 from tsunagi.edge.payload_format import PayloadFormat
 from tsunagi.edge.source import EdgePosition, LiveProgress, Opener, SourceError
 from tsunagi.query.form import TupleForm
@@ -111,6 +112,8 @@ def make_opener(
             feed = Listener(source, logger) if source.lines.listen else StandardInput(source, logger)
         case "kafka":
             feed = KafkaFeed(settings, edge, logger, payloads.fetch)
+        case "own":
+            feed = OwnFeed(source, logger)
     return LiveOpener(
         feed,
         settings,

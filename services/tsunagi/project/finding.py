@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from tsunagi.edge.decode import ReadingFault
+from tsunagi.edge.decode import NO_BIRTH, ReadingFault
 from tsunagi.edge.fields import NO_FIELD, Entries
+from tsunagi.edge.formats import make_format
 from tsunagi.edge.inbox import Message
-from tsunagi.edge.json_format import parse_json
 from tsunagi.edge.source import SourceError
 from tsunagi.project.fleet import Series, TableSeries
-from tsunagi.project.shapes import Sample, propose
-from tsunagi.runtime.settings import TableSettings
+from tsunagi.project.format_shapes import PROPOSALS, format_of
+from tsunagi.project.shapes import Sample
+from tsunagi.runtime.settings import SourceSettings, TableSettings
 from tsunagi.runtime.settings.fields import FieldSettings
 from tsunagi.runtime.tables.csv_table import CsvTable
 from tsunagi.runtime.tables.files import is_parquet, open_table
@@ -94,20 +95,35 @@ def find_in_messages(source: Mapping[str, Any], messages: Sequence[Message]) -> 
         SourceError: there are no values in them.
     """
     found = FoundFleet(source)
+    name = format_of(messages)
+    payloads = make_format(SourceSettings.model_construct(format=name))
     bodies: list[tuple[Message, object]] = []
     for message in messages:
-        try:
-            bodies.append((message, parse_json(message.payload)))
-        except ValueError:
-            found.unusable["unreadable"] = found.unusable.get("unreadable", 0) + 1
-    fields = propose(Sample(message.topic, body, message.arrived_us) for message, body in bodies)
+        for body in payloads.bodies(message):
+            if isinstance(body, ReadingFault):
+                found.unusable[body.reason] = found.unusable.get(body.reason, 0) + 1
+            else:
+                bodies.append((message, body))
+    samples = [Sample(message.topic, body, message.arrived_us) for message, body in bodies]
+    fields = PROPOSALS[name](samples)
     if not fields:
-        raise SourceError(f"found {len(messages)} messages and no number in any of them")
+        raise SourceError(f"found {len(messages)} messages and no number in any of them" + _hint(found, messages))
+    if name != "json":
+        found.source["format"] = name
     found.source["fields"] = fields
     entries = Entries([FieldSettings.model_validate(table) for table in fields], "")
     for message, body in bodies:
         _read(message, body, entries, found)
     return found
+
+
+def _hint(found: FoundFleet, messages: Sequence[Message]) -> str:
+    """Return what may help where no reading was found."""
+    if found.unusable.get(NO_BIRTH):
+        return f" ({found.unusable[NO_BIRTH]} metrics had no birth yet: ask the nodes of Sparkplug for it meanwhile)"
+    if all(len(message.payload) > 5 and message.payload[0] == 0 for message in messages):
+        return ' (is it Avro? then write [source] format = "avro" and its [source.kafka] registry yourself)'
+    return ""
 
 
 def _read(message: Message, body: object, entries: Entries, found: FoundFleet) -> None:

@@ -20,7 +20,7 @@ NO_VALUE = frozenset({"unavailable", "unknown", "null", "none", "na", "n/a", "na
 """Texts that are taken for no value, in small letters."""
 _TIMES = ("time", "timestamp", "ts", "t", "datetime", "date_time", "last_seen", "created_at", "measured_at", "date")
 """Keys at which a time is looked for, the likeliest first; letters may be large or small."""
-_IDS = ("sensor", "sensor_id", "sensorid", "id", "device", "device_id", "deviceid", "name", "host")
+IDS = ("sensor", "sensor_id", "sensorid", "id", "device", "device_id", "deviceid", "name", "host")
 """Keys at which the name of a sensor or device is looked for, the likeliest first."""
 _PLAIN = frozenset({"@", "value", "v", "val", "reading", "state"})
 """Names of values that say nothing: the one value of a device is called by the device."""
@@ -112,12 +112,12 @@ def _entry(samples: Sequence[Sample], family: Sequence[Sample]) -> dict[str, Any
         return {}
     fields = _named(found.paths)
     plain = all(name == path for name, path in fields.items())
-    parts = [f"{{{name}}}" for name in named] + ([f"{{{_written(identity)}}}"] if identity else [])
+    parts = [f"{{{name}}}" for name in named] + ([f"{{{written(identity)}}}"] if identity else [])
     if len(fields) > 1 or not parts or next(iter(fields)).lower() not in _PLAIN:
         parts.append("{field}")
     entry: dict[str, Any] = {"topic": topic} if samples[0].topic else {}
     entry |= {"each": each} if each else {}
-    entry |= {"values": list(fields) if plain else fields, "sensor": ".".join(parts), "time": _written(time)}
+    entry |= {"values": list(fields) if plain else fields, "sensor": ".".join(parts), "time": written(time)}
     entry |= {"time_unit": unit} if unit != "s" else {}
     entry |= {"words": found.words} if found.words else {}
     entry |= {"missing": found.missing} if found.missing else {}
@@ -155,7 +155,7 @@ def _list_of_objects(samples: Sequence[Sample]) -> str:
         for key, item in sample.body.items()
         if isinstance(item, list) and item and all(isinstance(part, dict) for part in item)
     )
-    return _written((keys.most_common(1)[0][0],)) if keys else ""
+    return written((keys.most_common(1)[0][0],)) if keys else ""
 
 
 def _records(body: Any, each: str) -> list[Any]:  # noqa: ANN401 - a JSON value
@@ -169,7 +169,7 @@ def _records(body: Any, each: str) -> list[Any]:  # noqa: ANN401 - a JSON value
 
 def _around(body: Any, each: str) -> Any:  # noqa: ANN401 - a JSON value
     """Return what a message has beside its list."""
-    return {key: item for key, item in body.items() if _written((key,)) != each} if isinstance(body, dict) else None
+    return {key: item for key, item in body.items() if written((key,)) != each} if isinstance(body, dict) else None
 
 
 def _leaves(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:  # noqa: ANN401 - a JSON value
@@ -188,12 +188,11 @@ def _time(records: Sequence[tuple[Sample, Any]], leaves: Sequence[dict[Path, Any
     for wanted in _TIMES:
         paths = dict.fromkeys(path for mine in leaves for path in mine if path and str(path[-1]).lower() == wanted)
         for path in paths:
-            for unit in ("s", "ms", "us", "ns"):
-                if all(
-                    path in mine and _is_recent(mine[path], unit, sample.arrived_us)
-                    for (sample, _), mine in zip(records, leaves, strict=True)
-                ):
-                    return path, unit
+            unit = recent_unit(
+                (mine.get(path), sample.arrived_us) for (sample, _), mine in zip(records, leaves, strict=True)
+            )
+            if unit:
+                return path, unit
     return (), "s"
 
 
@@ -204,6 +203,17 @@ def _other_times(records: Sequence[tuple[Sample, Any]], leaves: Sequence[dict[Pa
             named = path and str(path[-1]).lower() in _TIMES
             if named and any(_is_recent(given, unit, sample.arrived_us) for unit in ("s", "ms", "us", "ns")):
                 yield path
+
+
+def recent_unit(times: Iterable[tuple[object, int]]) -> str:
+    """Return the unit in which times are near the arrivals of their messages; "" = in none of them.
+
+    Args:
+        times: (time of a message, its arrival in microseconds).
+    """
+    given = list(times)
+    units = ("s", "ms", "us", "ns")
+    return next((unit for unit in units if all(_is_recent(time, unit, arrived_us) for time, arrived_us in given)), "")
 
 
 def _is_recent(given: object, unit: str, arrived_us: int) -> bool:
@@ -222,7 +232,7 @@ def _identity(records: Sequence[tuple[Sample, Any]], leaves: Sequence[dict[Path,
                 differ[path][sample.topic].add(item)
     several = {path for path, by_topic in differ.items() if any(len(names) > 1 for names in by_topic.values())}
     everywhere = {path for path in several if all(path in mine for mine in leaves)}
-    likely = [path for key in _IDS for path in sorted(everywhere, key=str) if str(path[-1]).lower() == key]
+    likely = [path for key in IDS for path in sorted(everywhere, key=str) if str(path[-1]).lower() == key]
     return likely[0] if likely else ()
 
 
@@ -289,7 +299,7 @@ def _named(paths: Sequence[Path]) -> dict[str, str]:
     short = [str(next((part for part in reversed(path) if isinstance(part, str)), "@")) for path in paths]
     alike = Counter(short)
     return {
-        name if alike[name] == 1 else _dotted(path): _written(path) or "@"
+        name if alike[name] == 1 else _dotted(path): written(path) or "@"
         for name, path in zip(short, paths, strict=True)
     }
 
@@ -302,7 +312,7 @@ def _dotted(path: Path) -> str:
     return text or "@"
 
 
-def _written(path: Path) -> str:
+def written(path: Path) -> str:
     """Return a path as JMESPath; "" for none."""
     text = ""
     for part in path:

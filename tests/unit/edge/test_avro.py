@@ -113,6 +113,7 @@ def test_a_registry_that_does_not_answer_is_asked_again(monkeypatch: pytest.Monk
 
     with monkeypatch.context() as patch:
         patch.setattr(avro._deserialize._registry, "get_schema", refuse)
+        assert avro.read(good[:5]).reason == "unreadable"  # it is too short to be asked for
         for _ in range(2):
             with pytest.raises(SourceAwayError, match="schema registry mock://test: no leader"):
                 avro.fetch(good)

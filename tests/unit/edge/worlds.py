@@ -83,7 +83,7 @@ class Rig:
     def __init__(
         self, scheme: str = "mqtt", resume: LiveProgress | None = None, until_us: int = 0, **more: Any
     ) -> None:
-        settings = SourceSettings(time_unit="us", **more)
+        settings = SourceSettings.model_validate({"time_unit": "us"} | more)
         self.feed = FakeFeed(scheme)
         self.now_us = START_US
         self.source = LiveSource(

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from tsunagi.edge.inbox import Message
 from tsunagi.edge.source import SourceError
-from tsunagi.project.finding import find_in_messages
+from tsunagi.project.finding import FoundFleet, find_in_messages
 from tsunagi.project.fleet import own_topic
 from tsunagi.project.shapes import Sample, propose
+from tsunagi.runtime.messages import sparkplug_b_pb2 as pb
+from tsunagi.runtime.settings import SourceSettings
 from tsunagi.runtime.settings.fields import FieldSettings
 
 NOW_S = 1_700_000_000
@@ -171,3 +173,88 @@ def test_an_edge_hears_its_own_messages_alone_where_topics_name_it(
     pattern: str, topics: dict[str, str], own: str
 ) -> None:
     assert own_topic(pattern, [(topic.split("/"), edge) for topic, edge in topics.items()]) == own
+
+
+# ---- other formats
+
+
+def found_in(*payloads: tuple[str, bytes]) -> FoundFleet:
+    messages = [
+        Message(payload, topic, NOW_S * 1_000_000, topic=topic, offset=number)
+        for number, (topic, payload) in enumerate(payloads)
+    ]
+    return find_in_messages({"kind": "mqtt", "mqtt": {"topic": "#"}}, messages)
+
+
+def test_line_protocol_is_recognised_and_each_measurement_has_its_tags() -> None:
+    lines = [
+        f"{line} {NOW_S}{number:09d}"
+        for number in range(3)
+        for host in "ab"
+        for line in (
+            f"cpu,host={host},cpu=cpu0,os=linux idle={number}",
+            f"cpu,host={host},cpu=cpu1,os=linux idle=1i,busy=t",
+            f"it's\\ disk,path=/ free={number}u",
+            f'note,host={host} text="hello"',
+        )
+    ]
+    found = found_in(("telegraf/a", "\n".join(lines).encode()), ("telegraf/b", b"21.5"))
+    assert found.source["format"] == "line-protocol"
+    assert found.source["fields"] == [
+        {
+            "each": "[@][?measurement=='cpu']",
+            "values": ["fields.*"],
+            "sensor": "{measurement}.{tags.cpu}.{tags.host}.{field}",
+            "time": "time",
+            "time_unit": "ns",
+        },
+        {
+            "each": r"[@][?measurement=='it\'s disk']",
+            "values": ["fields.*"],
+            "sensor": "{measurement}.{field}",
+            "time": "time",
+            "time_unit": "ns",
+        },
+    ]
+    assert set(found.series) == {
+        *(f"cpu.{cpu}.{host}.idle" for cpu in ("cpu0", "cpu1") for host in "ab"),
+        *(f"cpu.cpu1.{host}.busy" for host in "ab"),
+        "it's disk.free",
+    }
+    assert found.unusable == {"unreadable": 1, "no-field": 6}
+    SourceSettings.model_validate(found.source)
+
+
+def test_lines_of_one_measurement_and_without_times() -> None:
+    found = found_in(("", b"weather,city=Paris t=1.5\nweather,city=Rom t=2"))
+    assert found.source["fields"] == [
+        {"values": ["fields.*"], "sensor": "{measurement}.{tags.city}.{field}", "time": ""}
+    ]
+    assert set(found.series) == {"weather.Paris.t", "weather.Rom.t"}
+
+
+def sparkplug(kind: str, *metrics: pb.Payload.Metric) -> tuple[str, bytes]:
+    return f"spBv1.0/{kind}", pb.Payload(timestamp=NOW_S * 1000, metrics=metrics).SerializeToString()
+
+
+def test_sparkplug_is_recognised_by_its_topics() -> None:
+    level = pb.Payload.Metric(name="level", alias=1, datatype=pb.Int8, int_value=255)
+    data = pb.Payload.Metric(alias=1, int_value=3)
+    early = sparkplug("plant/DDATA/gw/tank", data)
+    found = found_in(early, sparkplug("plant/DBIRTH/gw/tank", level), early, ("zigbee/x", b"1"))
+    assert found.source["format"] == "sparkplug"
+    assert found.source["fields"][0]["sensor"] == "{device}.{name}"
+    assert {name: (item.least, item.greatest) for name, item in found.series.items()} == {"tank.level": (-1.0, 3.0)}
+    assert found.unusable == {"no-birth": 1, "unreadable": 1}
+    SourceSettings.model_validate(found.source)
+    twice = [sparkplug(f"plant/DBIRTH/{node}/tank", level) for node in ("gw1", "gw2")]
+    assert set(found_in(*twice).series) == {"gw1.tank.level", "gw2.tank.level"}
+    groups = [*twice, sparkplug("yard/DBIRTH/gw1/tank", level)]
+    assert set(found_in(*groups).series) == {"plant.gw1.tank.level", "plant.gw2.tank.level", "yard.gw1.tank.level"}
+    with pytest.raises(SourceError, match="1 metrics had no birth yet"):
+        found_in(early)
+
+
+def test_what_may_be_avro_is_said_to_be() -> None:
+    with pytest.raises(SourceError, match="is it Avro"):
+        found_in(("plant", b"\0\0\0\0\1\xff\2"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,7 +12,7 @@ from tsunagi.runtime.settings.section import Count, Few, File, Port, Positive, S
 from tsunagi.runtime.settings.table import TableSettings
 from tsunagi.runtime.times import LATEST_US
 
-_KINDS_OF = {"line-protocol": ("mqtt", "lines", "kafka"), "sparkplug": ("mqtt",), "avro": ("kafka",)}
+_KINDS_OF = {"line-protocol": ("mqtt", "lines", "kafka", "own"), "sparkplug": ("mqtt",), "avro": ("kafka",)}
 """The kinds of sources that have messages of each format but JSON, which all of them have."""
 
 
@@ -65,10 +65,12 @@ class TopicSettings(Section):
 class SourceSettings(Section):
     """Where an edge reads."""
 
-    kind: Literal["csv", "parquet", "mqtt", "lines", "kafka"] = Field(
+    kind: Literal["csv", "parquet", "mqtt", "lines", "kafka", "own"] = Field(
         "csv",
-        description="csv, parquet: a file, replayed in time; live: mqtt, lines (JSON lines), kafka (an existing topic)",
+        description="csv, parquet: a file, replayed in time; live: mqtt, lines (JSON lines), kafka (a topic) or own",
     )
+    use: str = Field("", description="own: the class that reads, as module:Class (a tsunagi.SourceReader)")
+    options: dict[str, Any] = Field(default_factory=dict, description="own: keyword arguments of that class")
     format: Literal["json", "line-protocol", "sparkplug", "avro"] = Field(
         "json",
         description="live: of messages; line-protocol (InfluxDB's), sparkplug (B, of MQTT) and avro (of Kafka) need "
@@ -124,6 +126,10 @@ class SourceSettings(Section):
 
     @model_validator(mode="after")
     def _fitting(self) -> SourceSettings:
+        if (self.kind == "own") != bool(self.use):
+            raise ValueError(
+                f"kind = {self.kind!r}, use = {self.use!r}: expected kind = 'own' with use = 'module:Class'"
+            )
         if self.format == "json":
             return self
         if self.kind not in _KINDS_OF[self.format]:
