@@ -62,7 +62,7 @@ def test_nobody_else_parses_records() -> None:
         tree = ast.parse(path.read_text())
         if any(isinstance(node, ast.Attribute) and node.attr in PARSERS for node in ast.walk(tree)):
             found.add(str(path.relative_to(ROOT)))
-    # Messages of devices are no records of ours.
+    # What devices send is no record: `sparkplug.py` reads their payloads.
     assert found == {"services/tsunagi/runtime/door.py", "services/tsunagi/edge/sparkplug.py"}
 
 
