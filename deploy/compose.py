@@ -433,12 +433,19 @@ def up(project: Project) -> None:
     say(f"up: results flow after {time.monotonic() - started:.0f} s ({built - started:.0f} s of them for the images)")
     host = project.env.get("TSUNAGI_BIND", "127.0.0.1")
     compose = f"{' '.join(project.command())} -p {project.name}"
+    which = ""
+    if project.folder is not None:
+        compose = f"cd '{project.folder}'; {' '.join(project.command())}"  # its `.env` names the compose files
+        which = f" PROJECT='{project.folder}'"
     say(f"  Prometheus      http://{host}:{project.env.get('TSUNAGI_PORT_PROMETHEUS', '9090')}/alerts")
-    say(f"  Kafka           {host}:{project.env.get('TSUNAGI_PORT_KAFKA', '9092')}")
+    port = project.env.get("TSUNAGI_PORT_KAFKA", "9092")
+    if port != "0":
+        say(f"  Kafka           {host}:{port}")
     say(f"  who owns what   {compose} run --rm tools status")
     say(f"  results         {compose} run --rm tools results --follow")
-    say("  make it suffer  make chaos")
-    say("  stop it         make stop (keeps the data), make down (removes everything)")
+    if project.folder is None:
+        say("  make it suffer  make chaos")
+    say(f"  stop it         make stop{which} (keeps the data), make down{which} (removes everything)")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,6 +1,7 @@
 """Proposes how large a system should be for a fleet and a machine (`tsunagi plan`). Each number has its rule in `plan`.
 
-The figures behind the rules are measured ones (docs/measured); they hold within a factor of two on other machines.
+The rules rest on figures of docs/measured and deploy/README.md, or on assumptions that say so. On other machines they
+are where to begin.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ _MOST_SLOTS = 16
 _TUPLE_S = 4e-3 / 2500
 """Seconds of a core for a tuple of a slot: a slot of 2,500 sensors took 4 ms a step (docs/measured/main-job.md)."""
 _SLOT_STEP_S = 2e-3
-"""Seconds of a core for a step of a slot beside its tuples: reading, writing and acknowledging records."""
+"""Seconds of a core for a step of a slot beside its tuples: reading, writing and acknowledging records. It is an
+assumption on the safe side; no measurement separates it."""
 _BUSY = 0.6
 """A worker's core may be busy for this share of the time: a takeover has to catch up on top of what comes."""
 _ROWS_A_CORE = 50_000
-"""Rows a second for each P-SORT core: half of what one was measured to take (docs/measured/psort.md)."""
+"""Rows a second for each P-SORT core: half of what a core takes at most (deploy/README.md, "How many workers")."""
 _BATCH = 100
 """B of the standbys where a step has fewer tuples, the default of [standby] batch_size."""
-_EDGE_MB, _EDGE_SENSOR_MB = 96, 0.02
-"""Memory of an edge's container, and for each of its sensors: twice what one was measured to use
-(docs/measured/containers.md)."""
+_EDGE_MB, _EDGE_SENSOR_MB = 96, 0.002
+"""Memory of an edge's container, and for each of its sensors: twice what was measured, 46 MB with 37 sensors and 51 MB
+with 5,000 (docs/measured/containers.md)."""
 _WORKER_MB = 256
-"""Least memory of a worker's container: three times what an empty worker uses."""
+"""Least memory of a worker's container, as in docker-compose.yml: four times what one with a small slot uses."""
 _SPARK_MB, _SPARK_CORE_MB = 1024, 256
 """Memory of Spark's container, and for each core: a heap of 512 MB, the JVM's own, and a Python process a core."""
 _LEARNER_MB, _LEARNER_MATRICES = 1024, 12

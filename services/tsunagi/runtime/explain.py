@@ -76,9 +76,8 @@ def explain(error: BaseException) -> Ending:
         told = f"found {found!a}, which cannot be written as {error.encoding}; expected names in UTF-8 (LC_ALL)"
         return Ending(told, REFUSED, known=True)
     if isinstance(error, ModuleNotFoundError):
-        told = (
-            f"Python's module {error.name} is not installed here; {missing('spark,report')} installs all that is needed"
-        )
+        advice = missing("spark,report")
+        told = f"Python's module {error.name} is not installed here; {advice}, which installs all that is needed"
         return Ending(told, FAILED, known=True)
     if isinstance(error, MemoryError):
         return Ending("this machine has too little free memory", FAILED, known=True)

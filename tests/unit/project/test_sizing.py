@@ -26,9 +26,8 @@ def test_rate_size_and_machine_each_have_their_say() -> None:
     assert fast.gateways.value > 2
     assert fast.spark_cores.value == 10
     assert plan(FleetSize(5000, 50, 100, 0.01, 500_000.0), Machine(4, 64_000)).spark_cores.value == 4
-    wide = plan(FleetSize(5000, 1, 5000, 1.0, 5000.0), MACHINE)
-    assert wide.batch_size.value == 500
-    assert wide.edge_mb.value > 128
+    assert plan(FleetSize(5000, 1, 5000, 1.0, 5000.0), MACHINE).batch_size.value == 500
+    assert plan(FleetSize(50_000, 1, 50_000, 1.0, 5000.0), MACHINE).edge_mb.value > 128
     assert plan(SMALL, MACHINE, slots=1).gateways.value == 1, "what exists stays: the number of slots is fixed"
 
 
