@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, TypeGuard
 
 from tsunagi.edge.inbox import Message
 from tsunagi.edge.source import UNKNOWN_SENSOR
-from tsunagi.edge.time_form import BadTimeError, TimeForm
 from tsunagi.edge.tuple_form import CellError, read_json
 from tsunagi.edge.window import NOT_A_NUMBER
 from tsunagi.query.form import Cells, TupleForm, first_number
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import SourceSettings
+from tsunagi.runtime.time_form import BadTimeError, TimeForm
 
 NO_TIME = "no-time"
 """Reason of a dead letter: the message has no time, and a time of arrival must not stand for it."""

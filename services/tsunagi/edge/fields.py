@@ -15,11 +15,11 @@ from tsunagi.edge.decode import BAD_TIME, MISSING, NO_SENSOR, NO_TIME, Decoder, 
 from tsunagi.edge.formats import make_format
 from tsunagi.edge.inbox import Message
 from tsunagi.edge.payload_format import PayloadFormat
-from tsunagi.edge.time_form import BadTimeError, TimeForm
 from tsunagi.edge.topic_pattern import TopicLevels
 from tsunagi.edge.window import NOT_A_NUMBER
 from tsunagi.runtime.settings import SourceSettings
 from tsunagi.runtime.settings.fields import BELOW, EVERY, FieldSettings
+from tsunagi.runtime.time_form import BadTimeError, TimeForm
 
 NO_FIELD = "no-field"
 """Reason of a dead letter: no entry of `[source] fields` finds a value in the message."""

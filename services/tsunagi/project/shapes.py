@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tsunagi.edge.time_form import BadTimeError, TimeForm
+from tsunagi.runtime.time_form import BadTimeError, TimeForm
 
 WORDS = {"on": 1.0, "off": 0.0, "open": 1.0, "closed": 0.0, "true": 1.0, "false": 0.0, "online": 1.0, "offline": 0.0}
 """Texts that are taken for values, in small letters. Each stands beside its opposite."""

@@ -15,12 +15,12 @@ from tsunagi.edge.decode import Decoder, Reading, ReadingFault
 from tsunagi.edge.fields import FieldsDecoder
 from tsunagi.edge.inbox import Message
 from tsunagi.edge.source import SourceError
-from tsunagi.edge.time_form import BadTimeError, TimeForm
 from tsunagi.edge.topic_pattern import TopicLevels
 from tsunagi.query.form import TupleForm
 from tsunagi.query.values import Kind
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import SourceSettings
+from tsunagi.runtime.time_form import BadTimeError, TimeForm
 
 NAMES = ("boiler.temperature", "boiler.pressure", "pump.state", "tank", "cpu.idle", "room humidity", "Halle Süd.t")
 TABLE = SensorTable((*(Sensor(n, name, "hall") for n, name in enumerate(NAMES)), Sensor(7, "far.t", "yard")))
