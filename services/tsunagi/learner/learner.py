@@ -150,7 +150,10 @@ class Learner:
         plan = read_message(Plan, record, self._logger)
         if plan is None or not self._words.take(plan, record.offset) or plan.WhichOneof("body") != "model":
             return
+        known_already = bool(plan.model.sha256) and plan.model.sha256 == self._target.sha256
         self._target = target = plan.model
+        if known_already and target.by == NODE and not target.as_configured:
+            return  # what this learner has written itself; its file need not be read
         if target.by != NODE or target.as_configured:
             self._fitted = None
             return
@@ -234,7 +237,8 @@ class Learner:
             error=report.nrmse,
             naive=min(report.last_value_nrmse, report.mean_nrmse),
         )
-        self._fitted = Fitted(steps, newest, frozenset(model.names))
+        self._fitted, self._target = Fitted(steps, newest, frozenset(model.names)), target
+        metrics.LEARNER_ERROR.set(target.error)
         append_plan(self._log, {"model": Plan(version=VERSION, model=target)})
         self._logger.info("a model is put in force", sha256=sha256, steps=steps, sensors=len(model), error=report.nrmse)
 

@@ -102,11 +102,11 @@ _EDGE = """\
     deploy: {{resources: {{limits: {{cpus: "${{TSUNAGI_CPUS:-1.0}}", memory: {edge_mb}M}}}}}}
 """
 """A service for an edge."""
-_WORKER = """\
+_SERVICE = """\
   {name}:
     <<: *new
     image: tsunagi-services
-    command: [{command}, run, --node, {name}]
+    command: [{command}]
     environment: *new-environment
     tmpfs: ["/tmp", "/var/lib/tsunagi:uid=10001,gid=10001"]
     volumes:
@@ -114,24 +114,9 @@ _WORKER = """\
       - ${{TSUNAGI_OPERATORS:-./deploy/operators}}:/operators:ro
       - models:/models
 {mounts}    labels: {{tsunagi.role: {role}, tsunagi.node: {name}}}
-    deploy: {{resources: {{limits: {{cpus: "${{TSUNAGI_CPUS:-1.0}}", memory: {worker_mb}M}}}}}}
+    deploy: {{resources: {{limits: {{cpus: "${{TSUNAGI_CPUS:-1.0}}", memory: {memory_mb}M}}}}}}
 """
-"""A service for a worker that docker-compose.yml does not have."""
-_LEARNER = """\
-  learner:
-    <<: *new
-    image: tsunagi-services
-    command: [learner, run]
-    environment: *new-environment
-    tmpfs: ["/tmp", "/var/lib/tsunagi:uid=10001,gid=10001"]
-    volumes:
-      - {{type: bind, source: "${{TSUNAGI_PROJECT:?expected the project folder}}", target: /project, read_only: true}}
-      - ${{TSUNAGI_OPERATORS:-./deploy/operators}}:/operators:ro
-      - models:/models
-{mounts}    labels: {{tsunagi.role: learner, tsunagi.node: learner}}
-    deploy: {{resources: {{limits: {{cpus: "${{TSUNAGI_CPUS:-1.0}}", memory: {learner_mb}M}}}}}}
-"""
-"""The service for the learner, with `[recovery] learn`."""
+"""A service that docker-compose.yml does not have: a worker, or the learner."""
 _BROKER = """\
   # Stands for the broker of [kafka] servers: it is healthy while that takes connections.
   kafka:
@@ -182,8 +167,7 @@ def container_files(settings: Settings, table: SensorTable, sizes: Sizes) -> dic
         if edge in nodes:
             raise ConfigError(f"{settings.sensors}: edge: found {edge!r}, expected a name that no worker has")
     own = is_local(settings.kafka.servers)
-    sized = ("worker_mb", "edge_mb", "spark_mb", "learner_mb")
-    named = {name: getattr(sizes, name).value for name in sized}
+    named = {"worker_mb": sizes.worker_mb.value, "edge_mb": sizes.edge_mb.value, "spark_mb": sizes.spark_mb.value}
     outside = _outside(settings)
     bind = [
         f"      - {{type: bind, source: {json.dumps(path)}, target: {json.dumps(path)}, read_only: true}}\n"
@@ -219,9 +203,14 @@ def container_files(settings: Settings, table: SensorTable, sizes: Sizes) -> dic
         if int(number) <= _WORKERS[kind]:
             parts.append(f"  {name}: *worker\n")
         else:
-            parts.append(_WORKER.format(name=name, command=command, role=kind, mounts=mounts, **named))
+            started = f"{command}, run, --node, {name}"
+            memory_mb = sizes.worker_mb.value
+            parts.append(_SERVICE.format(name=name, command=started, role=kind, mounts=mounts, memory_mb=memory_mb))
     if settings.recovery.learn:
-        parts.append(_LEARNER.format(mounts=mounts, **named))
+        memory_mb = sizes.learner_mb.value
+        parts.append(
+            _SERVICE.format(name="learner", command="learner, run", role="learner", mounts=mounts, memory_mb=memory_mb)
+        )
     parts += [f"  {name}: {{profiles: [demo]}}\n" for name in _DEMO_EDGES]
     known = {*_SERVICES, *_DEMO_EDGES, *nodes}
     source = ", ".join(f"{name}: {json.dumps(value)}" for name, value in _source(settings).items())

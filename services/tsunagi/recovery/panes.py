@@ -23,6 +23,8 @@ _CHUNK = 256
 """Panes that are kept together: a time far from all others costs the memory of so many."""
 _BLOCK = 1024
 """Steps that are put together at once."""
+_STARTS = {"min": np.inf, "max": -np.inf}
+"""What least and greatest values begin with; sums begin with 0."""
 _NEVER = np.iinfo(np.int64).min
 """The time of a sensor's last reading while it has none."""
 
@@ -33,8 +35,7 @@ class _Chunk:
     def __init__(self, sensors: int, aggregate: str, *, holds: bool) -> None:
         size = _CHUNK * sensors
         self.count = np.zeros(size, dtype=np.int32)
-        start = {"min": np.inf, "max": -np.inf}.get(aggregate, 0.0)
-        self.value: Floats = np.full(size, start)
+        self.value: Floats = np.full(size, _STARTS.get(aggregate, 0.0))
         self.last: Floats = np.full(size if holds else 0, np.nan)
         self.last_us: Ints = np.full(size if holds else 0, _NEVER)
 
@@ -169,8 +170,7 @@ class PaneCollector:
         count, value, last, last_us = self._dense(first, panes)
         total = np.zeros(result.shape, dtype=np.int64)
         summed = self._aggregate in ("mean", "sum")
-        start = {"min": np.inf, "max": -np.inf}.get(self._aggregate, 0.0)
-        found = np.full(result.shape, start)
+        found = np.full(result.shape, _STARTS.get(self._aggregate, 0.0))
         end = (len(result) - 1) * a_slide + 1
         for offset in range(a_window):
             at = slice(offset, offset + end, a_slide)
@@ -212,10 +212,8 @@ class PaneCollector:
     def _dense(self, first: int, panes: int) -> tuple[npt.NDArray[np.int32], Floats, Floats, Ints]:
         """Return counts, values, last values and their times of neighbouring panes, each [panes, n]."""
         shape = panes, self._n
-        empty = _Chunk(0, self._aggregate, holds=False)
         holds = self._held or self._aggregate == "last"
-        start = {"min": np.inf, "max": -np.inf}.get(self._aggregate, 0.0)
-        count, value = np.zeros(shape, dtype=empty.count.dtype), np.full(shape, start)
+        count, value = np.zeros(shape, dtype=np.int32), np.full(shape, _STARTS.get(self._aggregate, 0.0))
         last = np.full(shape if holds else (panes, 0), np.nan)
         last_us = np.full(shape if holds else (panes, 0), _NEVER)
         for number in range(first // _CHUNK, (first + panes - 1) // _CHUNK + 1):

@@ -23,7 +23,7 @@ from tsunagi.runtime.tables.files import list_tables, open_table, open_tables
 from tsunagi.runtime.tables.parquet_table import ParquetTable
 
 _TIMES = 100
-"""So many different times show how far apart readings are, if rows are in the order of time."""
+"""The interval of the readings is found from this many different times, if rows are in the order of time."""
 _MOST_TIMES = 5_000_000
 """Most times that are looked at otherwise: 40 MB."""
 _MOSTLY = 0.9

@@ -15,7 +15,7 @@ from tsunagi.runtime.messages import sparkplug_b_pb2 as pb
 from tsunagi.runtime.sensors import Sensor, SensorTable
 
 NOW = datetime(2023, 10, 29, 1, tzinfo=UTC)
-"""In Berlin clocks show 2:00 for the second time."""
+"""At this moment clocks in Berlin show 2:00 for the second time, since summer time has just ended."""
 NOW_S = round(NOW.timestamp())
 NAME = "Kessel Süd/温度 🌡"
 TABLE = SensorTable((Sensor(0, "s0", "a"), Sensor(1, NAME, "a"), Sensor(2, "s9", "b")))

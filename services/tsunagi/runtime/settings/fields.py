@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zoneinfo
 from string import Formatter
 from typing import Literal
 
@@ -10,7 +9,7 @@ import jmespath
 from jmespath.exceptions import JMESPathError
 from pydantic import Field, field_validator, model_validator
 
-from tsunagi.runtime.settings.section import Number, Section
+from tsunagi.runtime.settings.section import Number, Section, Zone
 
 EVERY = "*"
 """The entry of `values` that stands for every number of the message."""
@@ -37,7 +36,9 @@ class FieldSettings(Section):
     time: str = Field("time", description="path of the time; empty = the time of arrival")
     time_unit: Literal["s", "ms", "us", "ns"] = Field("s", description="unit of times that are numbers")
     time_format: str = Field("", description="form of times that are texts, as in strptime; empty = ISO 8601")
-    time_zone: str = Field("", description="zone of texts that name none, as Europe/Berlin; empty = they must name one")
+    time_zone: Zone = Field(
+        "", description="zone of texts that name none, as Europe/Berlin; empty = they must name one"
+    )
     scale: Number = Field(1.0, description="what a number is multiplied by")
     offset: Number = Field(0.0, description="what is added to it then")
     words: dict[str, Number] = Field(default_factory=dict, description="texts that are values: {ON = 1, OFF = 0}")
@@ -61,14 +62,6 @@ class FieldSettings(Section):
             if path != EVERY:
                 _check(path)
         return values
-
-    @field_validator("time_zone")
-    @classmethod
-    def _zone(cls, zone: str) -> str:
-        try:
-            return zone if not zone else zoneinfo.ZoneInfo(zone).key
-        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f"found {zone!r}, expected a time zone such as Europe/Berlin") from None
 
     @model_validator(mode="after")
     def _named(self) -> FieldSettings:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import zoneinfo
 from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 _Given = TypeVar("_Given")
 
@@ -27,6 +28,16 @@ def _named(kind: str, value: _Given) -> _Given:
         raise ValueError(f"expected a {kind}")
     return value
 
+
+def _zone(name: str) -> str:
+    try:
+        return name if not name else zoneinfo.ZoneInfo(name).key
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"found {name!r}, expected a time zone such as Europe/Berlin") from None
+
+
+Zone = Annotated[str, AfterValidator(_zone)]
+"""The name of a time zone, as Europe/Berlin; empty = none."""
 
 Directory = Annotated[Path, BeforeValidator(partial(_named, "directory"))]
 File = Annotated[Path, BeforeValidator(partial(_named, "file"))]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import zoneinfo
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError
 
-from tsunagi.runtime.settings.section import ConfigError, Number, Section
+from tsunagi.runtime.settings.section import ConfigError, Number, Section, Zone
 
 
 class TableSettings(Section):
@@ -19,7 +18,9 @@ class TableSettings(Section):
     value: str = Field("", description="long: column of values; empty = found by its name")
     time_unit: Literal["s", "ms", "us", "ns"] = Field("s", description="unit of times that are numbers")
     time_format: str = Field("", description="form of times that are texts, as in strptime; empty = ISO 8601")
-    time_zone: str = Field("", description="zone of times that name none, as Europe/Berlin; empty = they must name one")
+    time_zone: Zone = Field(
+        "", description="zone of times that name none, as Europe/Berlin; empty = they must name one"
+    )
     separator: Literal["", ",", ";", "\t", "|"] = Field(
         "", description="CSV: what stands between columns; empty = what the header has"
     )
@@ -27,14 +28,6 @@ class TableSettings(Section):
     missing: tuple[str | Number, ...] = Field(
         ("NA", "N/A", "null"), description="what says that there is no value, beside an empty cell"
     )
-
-    @field_validator("time_zone")
-    @classmethod
-    def _zone(cls, zone: str) -> str:
-        try:
-            return zone if not zone else zoneinfo.ZoneInfo(zone).key
-        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f"found {zone!r}, expected a time zone such as Europe/Berlin") from None
 
     def changed(self, pairs: Iterable[str]) -> TableSettings:
         """Return these settings with others in their place.

@@ -16,7 +16,7 @@ _SENSORS = (
 )
 """Usual names of its column of sensors, the likeliest first."""
 _SURE = 3
-"""So many of these name a sensor whatever else the table has. Of the others, one table may have two."""
+"""The first three names in `_SENSORS` always mean the column of sensors. One table may have two of the other names."""
 _VALUES = ("value", "val", "reading", "measurement", "_value", "v")
 """Usual names of its column of values, the likeliest first."""
 _RESULT = ("quality", "bound")
