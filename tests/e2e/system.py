@@ -20,6 +20,7 @@ from tsunagi.audit.evidence import Kill
 from tsunagi.demo import faults
 from tsunagi.demo.live import LiveReader
 from tsunagi.local.fleet import Fleet
+from tsunagi.local.queries import list_queries
 from tsunagi.local.up import System
 from tsunagi.query.results import QueryBlock, QueryResults
 from tsunagi.runtime.kafka import KafkaLog
@@ -246,6 +247,14 @@ class Rig:
     def advance(self, steps: int = 15) -> None:
         """Wait until results have passed the present time by some steps."""
         self.wait_results(time.time_ns() // 1000 // STEPS.slide_us + steps)
+
+    def wait_filled(self, query: str) -> None:
+        """Wait until a query that was added with the past is as far as the others, and all have gone on."""
+        self.wait(lambda: self._state_of(query) == "runs", f"query {query} to be filled")
+        self.advance()
+
+    def _state_of(self, query: str) -> str:
+        return next((str(item["state"]) for item in list_queries(self.settings) if item["query"] == query), "unknown")
 
     def wait_owner(self, slot: int, after: int) -> str:
         """Wait until a slot has an owner of a later epoch than `after`; return it."""

@@ -78,7 +78,7 @@ def test_no_event_is_lost_or_doubled_whoever_dies(rig: Rig) -> None:
     rig.kill_spark()
     rig.start_spark()
     rig.edge_back(edge)
-    rig.advance()
+    rig.wait_filled("filled")
     rig.wait(lambda: frontier_of(rig) > 0, "a batch of the Spark job that was started again")
     last = frontier_of(rig)
     answers = rig.answers()

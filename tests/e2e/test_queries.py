@@ -75,7 +75,7 @@ def test_no_row_of_fifty_queries_is_lost_or_doubled_whoever_dies(rig: Rig) -> No
     rig.kill_spark()
     rig.start_spark()
     rig.edge_back(edge)
-    rig.advance()
+    rig.wait_filled("filled")
     drop_query(rig.settings, "added", lambda _line: None)
     rig.wait(lambda: any(block.definition == "-" for block in rig.answers()), "the end of the query that was dropped")
     rig.advance()
