@@ -92,7 +92,7 @@ def passed_over(line: bytes) -> bool:
 
 
 def read_table(path: Path) -> Iterator[Line]:
-    """Yield the rows of a table, its header first. Cells may have line breaks within quotes.
+    """Return the rows of a table, its header first. Cells may have line breaks within quotes.
 
     Raises:
         CsvError: the file cannot be read, or is no CSV.
@@ -103,6 +103,18 @@ def read_table(path: Path) -> Iterator[Line]:
         raise CsvError(f"{path}: no such file") from None
     except OSError as error:
         raise CsvError(f"{path}: cannot be read: {error.strerror}") from None
+    return table_rows(text, path)
+
+
+def table_rows(text: bytes, path: Path) -> Iterator[Line]:
+    """Yield the rows of a table, as `read_table` does.
+
+    Args:
+        path: where the table comes from, for messages.
+
+    Raises:
+        CsvError: the text is no CSV.
+    """
     between = True
     number = begin = 0
 

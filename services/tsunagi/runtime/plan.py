@@ -25,8 +25,8 @@ class Word(NamedTuple):
 
     Attributes:
         key: the subject, which is the record's key: "placement", "assignment/SLOT", "helpers/SLOT", "target/SLOT",
-            "recovery", "workers", "model", "query/NAME" or "system/ID" (of several systems the first in the log counts:
-            tsunagi.system.identity).
+            "recovery", "workers", "model", "table", "query/NAME" or "system/ID" (of several systems the
+            first in the log counts: tsunagi.system.identity).
         epoch: the epoch of the slot's owner that writes the record, or 0 if another process does. A greater one wins.
         serial: the serial number of the record; 0 if it has none.
     """
@@ -47,7 +47,7 @@ def word_of(plan: Plan) -> Word | None:
             return Word(f"helpers/{plan.helpers.slot}", plan.helpers.epoch, plan.serial)
         case "target":
             return Word(f"target/{plan.target.slot}", 0, plan.serial)
-        case "recovery" | "workers" | "model" as key:
+        case "recovery" | "workers" | "model" | "table" as key:
             return Word(key, 0, plan.serial)
         case "query":
             return Word(f"query/{plan.query.name}", 0, plan.serial)

@@ -1,14 +1,16 @@
-"""Reads the sensors table, a CSV that all services read.
+"""Reads the sensors table, a CSV.
 
-Its columns are ``sensor,edge,group,unit,interval_s,max_age_s,threshold,min,max,rate``, of which only the first two are
-required. Every other column is an attribute, which queries can read: a site, a role, a place. The id of a sensor is the
-number of its row, so rows may only be added at the end of the table.
+Its columns are ``sensor,edge,group,unit,was,interval_s,max_age_s,threshold,min,max,rate``, of which only the first two
+are required. Every other column is an attribute, which queries can read: a site, a role, a place. The id of a sensor is
+the number of its row in the table that is in force. That one stands in the topic `plan` (tsunagi.runtime.fleet_table);
+the file says what the user wants, and `tsunagi apply` puts it in force.
 """
 
 from __future__ import annotations
 
 import difflib
 import hashlib
+import io
 import math
 import re
 from dataclasses import dataclass
@@ -17,13 +19,19 @@ from pathlib import Path
 import numpy as np
 
 from tsunagi.runtime.columns import Sensors
-from tsunagi.runtime.csv_text import CsvError, read_table
+from tsunagi.runtime.csv_text import CsvError, Line, read_table, row_writer, table_rows
 from tsunagi.runtime.naming import edge_fault, sensor_fault, text_fault
 
 REQUIRED = ("sensor", "edge")
 """The columns that the table must have."""
-OPTIONAL = ("group", "unit", "interval_s", "max_age_s", "threshold", "min", "max", "rate")
-"""The columns that the table may have. From the third one on they have numbers."""
+NUMBERS = ("interval_s", "max_age_s", "threshold", "min", "max", "rate")
+"""The columns that the table may have and that have numbers."""
+OPTIONAL = ("group", "unit", "was", *NUMBERS)
+"""The columns that the table may have."""
+BEFORE = "before"
+"""The column that the table in force has besides: the edge that a sensor had before its last move."""
+_FIELDS = {"min": "minimum", "max": "maximum"}
+"""The attributes of `Sensor` that are called otherwise than their columns."""
 _ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 """Matches the names of attributes."""
 _TAKEN = frozenset({"value", "time", "quality", "sd", "bound"})
@@ -47,6 +55,9 @@ class Sensor:
         minimum, maximum: the range of plausible readings; NaN for no limit.
         rate: rows a second, for the placement; NaN if it is like that of the other sensors.
         attributes: the cells of the table's further columns, in their order; "" where a sensor has none.
+        edge: the edge that reads the sensor; "" = the sensor has been removed, and its row only keeps its place.
+        was: the name that the sensor had first; "" = it has not been renamed.
+        before: the edge that it had before it was moved or removed; "" = it has not been.
     """
 
     id: int
@@ -61,11 +72,23 @@ class Sensor:
     maximum: float = math.nan
     rate: float = math.nan
     attributes: tuple[str, ...] = ()
+    was: str = ""
+    before: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name that stays the sensor's for good: models and placements know it by this one."""
+        return self.was or self.name
+
+    @property
+    def removed(self) -> bool:
+        """Whether the sensor is no part of the fleet any more."""
+        return not self.edge
 
 
 @dataclass(frozen=True, slots=True)
 class SensorTable:
-    """All sensors, by id.
+    """All sensors, by id, with those that were removed.
 
     Attributes:
         attributes: the names of the further columns.
@@ -80,15 +103,20 @@ class SensorTable:
     @property
     def edges(self) -> tuple[str, ...]:
         """Names of the edges, sorted."""
-        return tuple(sorted({sensor.edge for sensor in self.sensors}))
+        return tuple(sorted({sensor.edge for sensor in self.sensors if sensor.edge}))
+
+    @property
+    def present(self) -> tuple[Sensor, ...]:
+        """The sensors that have not been removed, by id."""
+        return tuple(sensor for sensor in self.sensors if not sensor.removed)
 
     def of_edge(self, edge: str) -> tuple[Sensor, ...]:
         """Return the sensors of an edge, by id."""
         return tuple(sensor for sensor in self.sensors if sensor.edge == edge)
 
     def ids(self, names: list[str]) -> dict[str, int]:
-        """Return the id of each of the names that the table has."""
-        known = {sensor.name: sensor.id for sensor in self.sensors}
+        """Return the id of each of the names that the table has; sensors are known by their first names, too."""
+        known = {name: sensor.id for sensor in self.present for name in (sensor.key, sensor.name)}
         return {name: known[name] for name in names if name in known}
 
     def check_placed(self, rows: int, digest: str) -> None:
@@ -100,7 +128,7 @@ class SensorTable:
         if not self.placed(rows, digest):
             raise SensorsError(
                 f"the sensors table contradicts the plan: {rows} sensors have been placed under other names; "
-                f"the table ({len(self)} sensors) may only grow at its end"
+                f"the table ({len(self)} sensors) is another fleet's, or an older one"
             )
 
     def placed(self, rows: int, digest: str) -> bool:
@@ -108,13 +136,13 @@ class SensorTable:
         return rows <= len(self) and digest in (self.digest(rows), self._digest_with_edges(rows))
 
     def digest(self, rows: int | None = None) -> str:
-        """Return the SHA-256 of the first `rows` names (None: of all). It stays the same when the table grows."""
-        text = "".join(f"{sensor.name}\x1e" for sensor in self.sensors[:rows])
+        """Return the SHA-256 of the first `rows` first names (None: of all). Growth and renaming do not change it."""
+        text = "".join(f"{sensor.key}\x1e" for sensor in self.sensors[:rows])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _digest_with_edges(self, rows: int) -> str:
         """Return the digest that earlier releases wrote to `plan`: it covers the edges as well."""
-        text = "".join(f"{sensor.name}\x1f{sensor.edge}\x1e" for sensor in self.sensors[:rows])
+        text = "".join(f"{sensor.key}\x1f{sensor.before or sensor.edge}\x1e" for sensor in self.sensors[:rows])
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -140,38 +168,68 @@ def read_sensors(path: Path) -> SensorTable:
         SensorsError: the table cannot be used.
     """
     try:
-        rows = list(read_table(path))
+        return _parse(list(read_table(path)), path)
     except CsvError as error:
         raise SensorsError(str(error).replace("no such file", "no such sensors table")) from None
+
+
+def read_in_force(text: bytes, where: Path) -> SensorTable:
+    """Read a table that `write_in_force` has written; it also has the sensors that were removed.
+
+    Raises:
+        SensorsError: the table cannot be used.
+    """
+    try:
+        return _parse(list(table_rows(text, where)), where, in_force=True)
+    except CsvError as error:
+        raise SensorsError(str(error)) from None
+
+
+def write_in_force(table: SensorTable) -> bytes:
+    """Return the table as CSV, with the column `before` and with the sensors that were removed."""
+    text = io.StringIO(newline="")
+    write = row_writer(text)
+    write([*REQUIRED, *OPTIONAL, BEFORE, *table.attributes])
+    for sensor in table.sensors:
+        numbers = [getattr(sensor, _FIELDS.get(name, name)) for name in NUMBERS]
+        cells = ["" if math.isnan(number) else repr(number) for number in numbers]
+        words = (sensor.name, sensor.edge, sensor.group, sensor.unit, sensor.was)
+        write([*words, *cells, sensor.before, *(sensor.attributes or ("",) * len(table.attributes))])
+    return text.getvalue().encode()
+
+
+def _parse(rows: list[Line], path: Path, *, in_force: bool = False) -> SensorTable:
     if not rows:
         raise SensorsError(f"{path}: empty; expected a header starting with sensor,edge")
     header, top = [name.strip() for name in rows[0].cells], rows[0].number
+    known = (*REQUIRED, *OPTIONAL, BEFORE) if in_force else REQUIRED + OPTIONAL
     for name in REQUIRED:
         if name not in header:
             raise SensorsError(f"{path}, line {top}: column {name!r} is missing (found {','.join(header)})")
     for name in header:
-        if name not in REQUIRED + OPTIONAL:
+        if name not in known:
             _check_attribute(f"{path}, line {top}", name)
     if len(set(header)) != len(header):
         raise SensorsError(f"{path}, line {top}: a column stands twice")
-    attributes = tuple(name for name in header if name not in REQUIRED + OPTIONAL)
+    attributes = tuple(name for name in header if name not in known)
     sensors: list[Sensor] = []
     lines: dict[str, int] = {}
     for line, row in rows[1:]:
+        where = f"{path}, line {line}"
         if len(row) != len(header):
-            raise SensorsError(f"{path}, line {line}: found {len(row)} fields, expected {len(header)}")
+            raise SensorsError(f"{where}: found {len(row)} fields, expected {len(header)}")
         fields = {name: cell.strip() for name, cell in zip(header, row, strict=True)}
         for name in REQUIRED:
-            if not fields[name]:
-                raise SensorsError(f"{path}, line {line}: {name} is empty")
-        _check_names(f"{path}, line {line}", fields)
-        if fields["sensor"] in lines:
-            first = lines[fields["sensor"]]
-            raise SensorsError(f"{path}, line {line}: sensor {fields['sensor']!r} stands already in line {first}")
-        lines[fields["sensor"]] = line
-        numbers = {name: _number(path, line, name, fields.get(name, "")) for name in OPTIONAL[2:]}
+            if not fields[name] and not (in_force and name == "edge"):
+                raise SensorsError(f"{where}: {name} is empty")
+        _check_names(where, fields)
+        for name in {fields["sensor"], fields.get("was") or fields["sensor"]}:
+            if name in lines:
+                raise SensorsError(f"{where}: sensor {name!r} stands already in line {lines[name]}")
+            lines[name] = line
+        numbers = {name: _number(path, line, name, fields.get(name, "")) for name in NUMBERS}
         if numbers["min"] > numbers["max"]:
-            raise SensorsError(f"{path}, line {line}: min = {numbers['min']} is greater than max = {numbers['max']}")
+            raise SensorsError(f"{where}: min = {numbers['min']} is greater than max = {numbers['max']}")
         sensors.append(
             Sensor(
                 id=len(sensors),
@@ -179,13 +237,10 @@ def read_sensors(path: Path) -> SensorTable:
                 edge=fields["edge"],
                 group=fields.get("group", ""),
                 unit=fields.get("unit", ""),
-                interval_s=numbers["interval_s"],
-                max_age_s=numbers["max_age_s"],
-                threshold=numbers["threshold"],
-                minimum=numbers["min"],
-                maximum=numbers["max"],
-                rate=numbers["rate"],
                 attributes=tuple(fields[name] for name in attributes),
+                was=fields.get("was", "") if fields.get("was", "") != fields["sensor"] else "",
+                before=fields.get(BEFORE, "") if in_force else "",
+                **{_FIELDS.get(name, name): number for name, number in numbers.items()},
             )
         )
     if not sensors:
@@ -210,7 +265,8 @@ def _check_names(where: str, fields: dict[str, str]) -> None:
     """Refuse names that cannot be used as names of files, nodes, users and keys."""
     for column, fault in (
         ("sensor", sensor_fault(fields["sensor"])),
-        ("edge", edge_fault(fields["edge"])),
+        ("was", sensor_fault(fields.get("was", ""))),
+        ("edge", edge_fault(fields["edge"]) if fields["edge"] else ""),
         ("group", text_fault(fields.get("group", ""))),
         ("unit", text_fault(fields.get("unit", ""))),
     ):

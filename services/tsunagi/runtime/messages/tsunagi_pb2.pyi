@@ -627,7 +627,7 @@ class SlotBeat(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ..., record_tuples: _Optional[float] = ..., taking_up: _Optional[bool] = ..., send_us: _Optional[float] = ..., wait_us: _Optional[int] = ..., busy_limit_us: _Optional[int] = ..., declared: _Optional[str] = ..., query: _Optional[_Iterable[_Union[QueryBeat, _Mapping]]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "workers", "system", "query", "model", "serial", "mac")
+    __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "workers", "system", "query", "model", "table", "serial", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
@@ -638,6 +638,7 @@ class Plan(_message.Message):
     SYSTEM_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
     SERIAL_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
@@ -650,9 +651,10 @@ class Plan(_message.Message):
     system: System
     query: QueryChange
     model: ModelTarget
+    table: FleetTable
     serial: int
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., target: _Optional[_Union[StandbyTarget, _Mapping]] = ..., recovery: _Optional[_Union[RecoveryTarget, _Mapping]] = ..., workers: _Optional[_Union[Workers, _Mapping]] = ..., system: _Optional[_Union[System, _Mapping]] = ..., query: _Optional[_Union[QueryChange, _Mapping]] = ..., model: _Optional[_Union[ModelTarget, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., target: _Optional[_Union[StandbyTarget, _Mapping]] = ..., recovery: _Optional[_Union[RecoveryTarget, _Mapping]] = ..., workers: _Optional[_Union[Workers, _Mapping]] = ..., system: _Optional[_Union[System, _Mapping]] = ..., query: _Optional[_Union[QueryChange, _Mapping]] = ..., model: _Optional[_Union[ModelTarget, _Mapping]] = ..., table: _Optional[_Union[FleetTable, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class System(_message.Message):
     __slots__ = ("id", "prefix", "made_us", "by")
@@ -764,6 +766,16 @@ class RecoveryTarget(_message.Message):
     helpers: int
     unbounded: str
     def __init__(self, as_configured: _Optional[bool] = ..., eps: _Optional[float] = ..., delta: _Optional[float] = ..., helpers: _Optional[int] = ..., unbounded: _Optional[str] = ...) -> None: ...
+
+class FleetTable(_message.Message):
+    __slots__ = ("csv", "from_us", "by")
+    CSV_FIELD_NUMBER: _ClassVar[int]
+    FROM_US_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    csv: bytes
+    from_us: int
+    by: str
+    def __init__(self, csv: _Optional[bytes] = ..., from_us: _Optional[int] = ..., by: _Optional[str] = ...) -> None: ...
 
 class ModelTarget(_message.Message):
     __slots__ = ("as_configured", "sha256", "by", "sensors", "steps", "newest", "error", "naive")
