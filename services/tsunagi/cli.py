@@ -9,6 +9,7 @@ import sys
 import click
 
 from tsunagi import __version__
+from tsunagi.commands.apply import apply
 from tsunagi.commands.chaos import chaos
 from tsunagi.commands.demo import demo
 from tsunagi.commands.edge import edge
@@ -35,6 +36,7 @@ _SYSTEM = (
     init,
     plan,
     up,
+    apply,
     status,
     results,
     wait,

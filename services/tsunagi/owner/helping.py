@@ -105,7 +105,7 @@ class Helping:
         self._ids = np.array([rows.get(name, -1) for name in model.names], dtype=np.int64)
         self._edges = [table.sensors[row].edge if row >= 0 else "" for row in self._ids.tolist()]
         places = {name: place for place, name in enumerate(model.names)}
-        self._own = np.array([places[config.names[place]] for place in recover.places], dtype=np.intp)
+        self._own = np.array([places[config.model_names[place]] for place in recover.places], dtype=np.intp)
         self._others = tuple(sorted({edge for edge in self._edges if edge} - set(config.edges)))
         self._reach = known
         self._known: Known | None = None  # what `known` has of the model; None = no edge was out yet

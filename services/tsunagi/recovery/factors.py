@@ -145,6 +145,12 @@ class Factors:
         joined = np.concatenate([self.base, base]), np.concatenate([self.group, group])
         return Factors(*joined, self.slope, self.centre, self.tried)
 
+    def rearranged(self, places: Places, at: Places, count: int, least: float) -> Factors:
+        """Return factors of `count` sensors: those at `places` here come to the places `at`; the others have `least`."""
+        base, group = np.full(count, least), np.zeros(count, dtype=np.intp)
+        base[at], group[at] = self.base[places], self.group[places]
+        return Factors(base, group, self.slope, self.centre, self.tried)
+
 
 def shape(columns: Floats, slope: Floats, centre: Floats) -> Floats:
     """Return by what traits multiply a factor, float64[k]; columns is float64[k, COLUMNS], the others too or a row."""

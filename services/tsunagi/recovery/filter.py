@@ -271,6 +271,64 @@ class Recovery:
         other._state = State(places, np.tril(spread), np.concatenate([known, pull @ known]), np.diag(both).copy())
         return other
 
+    def continue_from(self, other: Recovery, step: int = 0) -> None:
+        """Go on from the state of a filter of other sensors: those that both have keep what is known of them.
+
+        What the other one knew of the rest is left out, which is the marginal distribution. Nothing has been read of
+        new sensors yet; as in `widened` they have their stationary distribution given the present state.
+
+        Args:
+            step: the last step that the other one took; it matters only if the profiles of the models differ.
+
+        Raises:
+            ModelError: a sensor has another scale.
+        """
+        of = {name: place for place, name in enumerate(other.model.names)}
+        kept = np.array([place for place, name in enumerate(self.model.names) if name in of], dtype=np.intp)
+        fresh = np.setdiff1d(np.arange(len(self.model)), kept)
+        was = np.array([of[self.model.names[place]] for place in kept.tolist()], dtype=np.intp)
+        if not np.array_equal(self.model.scale[kept], other.model.scale[was]):
+            raise ModelError("recovery: found sensors of another scale, expected those of the same model")
+        self.distrusted[kept], self._age[kept] = other.distrusted[was], other._age[was]
+        given = other.given_factors
+        if given is not None and len(kept):
+            self.set_factors(given.rearranged(was, kept, len(self.model), self._inflation))
+        if other._state is None or not len(kept):
+            return
+        x, missing, covariance = other.posterior()
+        known = x[was] + (other.model.mean_at(step)[was] - self.model.mean_at(step)[kept]) / self.model.scale[kept]
+        place_of = {place: number for number, place in enumerate(missing.tolist())}
+        lost = np.array([number for number, place in enumerate(was.tolist()) if place in place_of], dtype=np.intp)
+        rows = np.array([place_of[place] for place in was[lost].tolist()], dtype=np.intp)
+        both = covariance[np.ix_(rows, rows)]
+        mean = np.zeros(len(self.model))
+        mean[kept] = known
+        try:
+            if len(fresh):
+                both, mean[fresh] = self._with_fresh(kept, fresh, known, lost, both)
+            places = np.concatenate([kept[lost], fresh])
+            order = np.argsort(places)
+            both = both[np.ix_(order, order)]
+            spread = inverse(both) if self.form == "precision" and len(both) else both
+        except linalg.LinAlgError:
+            return  # rounding broke it: the filter begins with the prior, which is wider, so bounds hold
+        self._state = State(places[order], np.tril(spread), mean, np.diag(both).copy())
+
+    def _with_fresh(
+        self, kept: Places, fresh: Places, known: Floats, lost: Places, covariance: Floats
+    ) -> tuple[Floats, Floats]:
+        """Return the covariance of the lost and the fresh sensors, and the mean of the fresh ones, given the kept."""
+        prior, m = self.model.prior, len(lost)
+        factor = cholesky(prior[np.ix_(kept, kept)] + self.nugget * np.eye(len(kept)))
+        pull = lapack.potrs(factor, prior[np.ix_(kept, fresh)]).T
+        both = np.empty((m + len(fresh), m + len(fresh)))
+        both[:m, :m] = covariance
+        both[m:, :m] = pull[:, lost] @ covariance
+        both[:m, m:] = both[m:, :m].T
+        both[m:, m:] = prior[np.ix_(fresh, fresh)] - pull @ prior[np.ix_(kept, fresh)] + both[m:, :m] @ pull[:, lost].T
+        both[np.diag_indices_from(both)] += self.nugget
+        return both, pull @ known
+
     def posterior(self) -> tuple[Floats, Places, Floats]:
         """Return the last step's mean, missing set and its covariance, in units of scale around the model's mean.
 

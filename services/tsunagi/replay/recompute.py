@@ -66,6 +66,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
     model: Model | None = None
     base = ""  # SHA-256 of the model, or of the model from which the present one was refitted
     helped: dict[int, str] = {}
+    helping: tuple[list[int], tuple[str, ...]] | None = None  # the helpers' ids and names
     lent: dict[int, dict[str, TupleBatch]] = {}
     edges: dict[str, dict[str, float]] = {}
     waiting: list[tuple[TupleBatch, int]] = []
@@ -104,10 +105,17 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
                 chain.on_control(BoundsControl(config))
                 before = config
             else:
-                running, chain, helped = chain, build_chain(config, model), {}
-                lent.clear()
+                running, chain = chain, build_chain(config, model)
+                stays = before is not None and config.joins and config.same_but_sensors(before)
                 if before is not None and running is not None and config.same_but_statements(before):
                     chain.take_over(running)
+                elif stays and running is not None:
+                    chain.renew(running, cursor - 1)
+                if not (config.joins and before is not None and before.slide_us == config.slide_us):
+                    lent.clear()
+                helped, helping = (helped, helping) if stays else ({}, None)
+                if helping is not None:
+                    chain.on_control(HelpersControl(*helping, cursor - 1))
             if before is not None and before.slide_us != config.slide_us:
                 index += sum(len(delivered) for delivered in opened.values())  # the open batches go to `late`
                 opened.clear()
@@ -115,8 +123,10 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
                 for edge in edges.values():
                     edge["last"], edge["out"] = (_recount(edge[what], before, config) for what in ("last", "out"))
             cursor = min(first_step, claimed_us // config.slide_us + 1) if before is None else cursor
-            for name in config.edges:
-                edges.setdefault(name, {"incarnation": 0, "last": -math.inf, "out": _NEVER, "out_us": -math.inf})
+            listed = {*config.edges, *(edge for _, edge in config.former)}
+            out = cursor if config.joins and before is not None else _NEVER  # until its first batch, if it is new
+            new = {"incarnation": 0, "last": -math.inf, "out": out, "out_us": -math.inf}
+            edges = {name: edges.get(name, dict(new)) for name in sorted(listed)}
             if buried:  # what waited for the settings goes to dead-letters
                 index += sum(_has_values(batch) for batch, _ in waiting)
                 waiting = [(_bare(batch), appended_us) for batch, appended_us in waiting]
@@ -125,6 +135,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
             change = message.model
             if not change.refit_of:
                 base, helped = change.sha256, {}
+                helping = None
                 model = load_model(base) if base else None
                 if chain is not None:
                     chain.set_model(model)
@@ -140,6 +151,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
             if message.helpers.model == base:
                 ids = sensors(message.helpers.sensor).tolist()
                 helped = dict(zip(ids, message.helpers.edge, strict=True))
+                helping = ids, tuple(message.helpers.name)
                 chain.on_control(HelpersControl(ids, message.helpers.name, cursor - 1))
         elif body == "edge_out" and message.edge_out.edge in edges:
             edge, from_step = edges[message.edge_out.edge], message.edge_out.from_step
@@ -161,7 +173,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
                     index += not buried
                     continue
                 edges[batch.edge]["last"] = batch.step
-                for frame in _of_tuples(chain, batch):
+                for frame in _of_tuples(chain, batch, config):
                     yield Recomputed(Name(record.offset, index), generation, frame)
                     index += 1
             continue
@@ -180,10 +192,11 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
             edges[batch.edge]["last"] = batch.step
             edges[batch.edge]["out"] = _NEVER
             opened.setdefault(batch.step, {})[batch.edge] = batch
+        counted = [edges[name] for name in sorted(set(config.edges))]  # the others have no sensor here any more
         while True:
-            if any(edge["last"] < cursor < edge["out"] for edge in edges.values()):
+            if any(edge["last"] < cursor < edge["out"] for edge in counted):
                 break
-            if punctuated < cursor and all(edge["last"] < cursor for edge in edges.values()):
+            if punctuated < cursor and all(edge["last"] < cursor for edge in counted):
                 break
             if opened and min(opened) - cursor > config.max_gap_steps:
                 cursor = min(opened)
@@ -224,9 +237,9 @@ def _refused(
     edge = edges.get(batch.edge)
     if edge is None or _misshapen(batch, config):
         return True
-    home = dict(zip(config.sensors, config.edges, strict=True))
+    homes = {*zip(config.sensors, config.edges, strict=True), *config.former}
     listed = sensors(batch.sensor).tolist()
-    if listed != sorted(set(listed)) or any(home.get(sensor) != batch.edge for sensor in listed):
+    if listed != sorted(set(listed)) or any((sensor, batch.edge) not in homes for sensor in listed):
         return True
     if batch.incarnation < edge["incarnation"]:
         return True
@@ -263,13 +276,14 @@ def _recount(step: float, before: SlotConfig, config: SlotConfig) -> float:
     return step if math.isinf(step) else min(step * before.slide_us // config.slide_us, MAX_TIME_US)
 
 
-def _of_tuples(chain: Chain, batch: TupleBatch) -> Iterator[Frame | PackedRows]:
+def _of_tuples(chain: Chain, batch: TupleBatch, config: SlotConfig) -> Iterator[Frame | PackedRows]:
     """Yield what follows from one batch without steps: the rows of the operators, and those of the queries."""
     ids, stream = sensors(batch.sensor), chain.stream
     none = np.zeros(len(ids), dtype=np.int64)
     step, time_us = batch.step, batch.event_time_us
     columns = {} if stream is None else stream.columns([batch])
-    runs = chain.process_run(measured_run(step, time_us, ids, floats(batch.value), none + time_us, none, columns))
+    given = measured_run(step, time_us, ids, floats(batch.value), none + time_us, none, columns)
+    runs = chain.process_run(given.keep(np.isin(ids, config.sensors)))
     for run in runs if chain.gives_rows else ():
         rows = run.keep(~np.isnan(run.mean))
         if len(rows.mean):
@@ -281,6 +295,12 @@ def _of_tuples(chain: Chain, batch: TupleBatch) -> Iterator[Frame | PackedRows]:
 
 def _values(config: SlotConfig, batches: Mapping[str, TupleBatch]) -> Floats:
     value_of: dict[int, float] = {}
-    for batch in batches.values():
-        value_of.update(zip(sensors(batch.sensor).tolist(), floats(batch.value).tolist(), strict=True))
+    home = dict(zip(config.sensors, config.edges, strict=True))
+    told = [
+        (home.get(sensor) == edge, sensor, value)
+        for edge, batch in batches.items()
+        for sensor, value in zip(sensors(batch.sensor).tolist(), floats(batch.value).tolist(), strict=True)
+    ]
+    for own in (False, True):  # a reading of the sensor's own edge replaces that of the edge it had before
+        value_of.update((sensor, value) for of_own, sensor, value in told if of_own == own)
     return np.array([value_of.get(sensor, math.nan) for sensor in config.sensors])

@@ -77,4 +77,4 @@ def _sensor_names(tuples: Iterable[Record]) -> Iterator[tuple[int, str]]:
         message = message_of(record)
         if message is not None and message.WhichOneof("body") == "settings":
             config = SlotConfig.parse(message.settings.text)
-            yield from zip(config.sensors, config.names, strict=True)
+            yield from zip(config.sensors, config.model_names, strict=True)

@@ -302,6 +302,7 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "metrics_host": NAME,
         "spark": PART,
         "learner": PART,
+        "table": COUNT,
         "mac": MAC,
     },
     "SparkBeat": {

@@ -1,4 +1,4 @@
-"""The scaler on the log: it writes the placement once, the first plan, and a new secondary after each takeover.
+"""The scaler on the log: it writes the table in force and the placement, the first plan, and a new secondary after each takeover.
 
 `plan` holds wishes. A takeover needs nothing from the scaler, and a second scaler does no harm: the older one ends.
 """
@@ -12,12 +12,13 @@ from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import columns, metrics
 from tsunagi.runtime.clock import Clock, SteadyClock
+from tsunagi.runtime.fleet_table import KEY, pack_table, unpack_table
 from tsunagi.runtime.heartbeat import HeartbeatFilter, Heartbeats
 from tsunagi.runtime.log import ACKS, HEARTBEATS, PLAN, Log, LogError, Position, Record
 from tsunagi.runtime.message_reading import read_message
-from tsunagi.runtime.messages import VERSION, Ack, Assignment, Heartbeat, Placement, Plan
+from tsunagi.runtime.messages import VERSION, Ack, Assignment, FleetTable, Heartbeat, Placement, Plan
 from tsunagi.runtime.plan import Words
-from tsunagi.runtime.sensors import SensorTable
+from tsunagi.runtime.sensors import SensorsError, SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.scaler.elastic import Elastic
 from tsunagi.scaler.fleet_metrics import FleetMetrics
@@ -60,6 +61,7 @@ class Scaler:
         self._fatal: LogError | None = None
         self._words = Words()
         self._placement: Placement | None = None
+        self._placed = 0  # how many rows of the table have a slot
         incarnation = clock.now_us() * 1000
         self._heard = HeartbeatFilter()
         self.detector = Detector(NODE, incarnation, settings.standby.heartbeat_s)
@@ -119,6 +121,8 @@ class Scaler:
         alive = self.planner.alive(now)
         leads = self.rivals.leads(now)
         metrics.LEADS.set(float(leads))
+        if leads and len(self._table) > self._placed:
+            self._place()
         if leads and self.detector.settled(now):
             self.elastic.turn(alive, now)  # first, since it drops the goal of a slot that was taken over
             self._plan(now)
@@ -176,6 +180,8 @@ class Scaler:
             self._placement = plan.placement
         elif kind == "workers":
             self.elastic.on_workers(plan.workers)
+        elif kind == KEY:
+            self._follow_table(plan.table)
 
     def _read_plan(self, seen: int, end: int) -> None:
         idle = 0
@@ -187,14 +193,30 @@ class Scaler:
                 if record.topic == PLAN:
                     seen = record.offset + 1
 
+    def _follow_table(self, record: FleetTable) -> None:
+        try:
+            self._table = unpack_table(record)
+        except SensorsError:
+            self._logger.exception("the sensors table in force stays as it was")
+
     def _place(self) -> None:
-        """Write the placement if there is none, or if the table of sensors has grown."""
+        """Write the placement if there is none, or if the table in force has more sensors than are placed.
+
+        The first table in force is that of the file.
+
+        Raises:
+            SensorsError: the sensors have been placed for another fleet than the table's.
+        """
         known = self._placement
         before = columns.sensors(b"" if known is None else known.slot)
         if known is not None:
             self._table.check_placed(len(before), known.table_sha256)
-            if len(before) == len(self._table):
-                return
+        if self._words.in_force(KEY) == (0, -1):
+            table = pack_table(self._table, by="scaler")
+            self._write(KEY, Plan(version=VERSION, table=table, serial=self._words.next(KEY)))
+        self._placed = len(self._table)
+        if len(before) == len(self._table):
+            return
         placed = place_sensors(self._settings, self._table).copy()
         placed[: len(before)] = before
         placement = Placement(

@@ -83,7 +83,11 @@ def renew_book(before: Book, earlier: SlotConfig, config: SlotConfig) -> tuple[B
     """
     if earlier.slide_us == config.slide_us:
         book = make_book(config, before.cursor, before.punctuated)
-        book.restore(before.edge_states(), before.open_batches())
+        waiting = before.open_batches()
+        book.restore(before.edge_states(), waiting + before.lent_batches() if config.joins else waiting)
+        if config.joins:
+            for name in book.edges.keys() - before.edges.keys():
+                book.edges[name].out_from = book.cursor
         return book, []
     units = earlier.slide_us, config.slide_us
     book = make_book(config, recount(before.cursor, *units), recount(before.punctuated, *units))

@@ -32,7 +32,7 @@ class SlotConfig:
     Attributes:
         slot: the slot's number.
         sensors: ids of the slot's sensors, ascending.
-        names: the sensors' names, by which the model knows them.
+        names: the sensors' names.
         edges: the edge of each sensor.
         slide_us: length of a step, microseconds; 1 without steps, where a batch's number is usually its event time.
         max_ahead_us: a batch is refused if its event time is more than this after its append to the log, microseconds.
@@ -47,6 +47,10 @@ class SlotConfig:
         state_bytes: without steps: most state of a query in CQL, in bytes.
         unbounded: for values whose bound is wider than eps: "tag" = they are given out with a tag, "withhold" = not.
         auth: names the keys that verify the records of the slot's log (tsunagi.runtime.auth); "" = not verified.
+        keys: the names by which models know the sensors, if some have been renamed; empty = `names`.
+        former: (sensor, the edge that it had before) for sensors that were moved or removed. A batch of that edge may
+            still have the sensor: edges and slots do not go by a new table at the same instant.
+        joins: whether no step waits for an edge that is new to the slot, until its first batch comes.
     """
 
     slot: int
@@ -66,6 +70,9 @@ class SlotConfig:
     unbounded: str = "tag"
     statements: tuple[str, ...] = ()
     state_bytes: int = STATE_BYTES
+    keys: tuple[str, ...] = ()
+    former: tuple[tuple[int, str], ...] = ()
+    joins: bool = False
 
     @classmethod
     def make(
@@ -77,14 +84,17 @@ class SlotConfig:
         *,
         auth: str = "",
         statements: tuple[str, ...] = (),
+        joins: bool = False,
     ) -> SlotConfig:
         """Make a slot's configuration from the settings, the sensors table and the slot of each sensor, uint32[n]."""
-        ids = np.flatnonzero(slot_of[: len(table)] == slot)
-        rows = [table.sensors[int(i)] for i in ids]
+        placed = [table.sensors[int(i)] for i in np.flatnonzero(slot_of[: len(table)] == slot)]
+        rows = [row for row in placed if not row.removed]
+        keys = tuple(row.key for row in rows)
+        names = tuple(row.name for row in rows)
         return cls(
             slot=slot,
             sensors=tuple(row.id for row in rows),
-            names=tuple(row.name for row in rows),
+            names=names,
             edges=tuple(row.edge for row in rows),
             slide_us=settings.slide_us,
             max_ahead_us=round(settings.steps.max_ahead_s * 1e6),
@@ -98,7 +108,15 @@ class SlotConfig:
             unbounded=settings.recovery.unbounded,
             statements=statements,
             state_bytes=round(settings.query.state_mb * 1e6) if statements else STATE_BYTES,
+            keys=() if keys == names else keys,
+            former=tuple((row.id, row.before) for row in placed if row.before),
+            joins=joins,
         )
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The names by which models know the sensors."""
+        return self.keys or self.names
 
     def same_but_bounds(self, other: SlotConfig) -> bool:
         """Return whether all but `eps`, `delta` and `unbounded` is equal."""
@@ -107,6 +125,11 @@ class SlotConfig:
     def same_but_statements(self, other: SlotConfig) -> bool:
         """Return whether all but `statements` and their limit is equal."""
         return replace(self, statements=other.statements, state_bytes=other.state_bytes) == other
+
+    def same_but_sensors(self, other: SlotConfig) -> bool:
+        """Return whether all but the sensors, their names and their edges is equal."""
+        mine = ("sensors", "names", "edges", "keys", "former", "joins")
+        return replace(self, **{name: getattr(other, name) for name in mine}) == other
 
     def text(self) -> str:
         """Return the canonical JSON."""
@@ -123,6 +146,9 @@ class SlotConfig:
             del fields["statements"]
         if self.state_bytes == STATE_BYTES:
             del fields["state_bytes"]
+        for name in ("keys", "former", "joins"):
+            if not fields[name]:
+                del fields[name]
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @cached_property
@@ -146,12 +172,17 @@ class SlotConfig:
             for name in ("sensors", "names", "edges", "operators"):
                 fields[name] = tuple(fields[name])
             fields["statements"] = tuple(fields.get("statements", ()))
+            fields["keys"] = tuple(fields.get("keys", ()))
+            fields["former"] = tuple((sensor, edge) for sensor, edge in fields.get("former", ()))
             config = cls(**fields)
             sound = (
                 len(config.sensors) == len(config.names) == len(config.edges)
                 and all(0 <= sensor <= MAX_SENSOR for sensor in config.sensors)
                 and list(config.sensors) == sorted(set(config.sensors))
+                and len(config.model_names) == len(config.names)
                 and all(isinstance(name, str) for name in (*config.names, *config.edges, *config.statements))
+                and all(isinstance(name, str) for name in config.keys)
+                and all(0 <= sensor <= MAX_SENSOR and isinstance(edge, str) for sensor, edge in config.former)
                 and 0 < config.slide_us <= MAX_TIME_US
                 and all(0 <= limit <= MAX_TIME_US for limit in (config.max_ahead_us, config.max_skew_steps))
                 and 0 <= config.max_gap_steps <= MAX_TIME_US

@@ -77,6 +77,18 @@ class Controlled(Protocol):
         """Obey this control from the next frame on."""
 
 
+@runtime_checkable
+class Successor(Protocol):
+    """An operator that goes on from the state of one that had other sensors (`tsunagi apply`); others begin anew."""
+
+    def take_over(self, earlier: Any, step: int) -> None:  # noqa: ANN401 - an operator of the same class
+        """Take over what `earlier` knows of the sensors that both have.
+
+        Args:
+            step: the last step that has closed.
+        """
+
+
 Stateless = Operator
 """In earlier releases operators without a state inherited from this name."""
 
@@ -179,6 +191,15 @@ class Aggregate:
         quality = np.nanmax(window[:, 2], axis=0).astype(np.uint8)
         return (Frame(frame.step, frame.event_time_us, self._sensor[some], mean, sd, quality, bound),)
 
+    def take_over(self, earlier: Aggregate, step: int) -> None:
+        """Go on with the rows of the last steps; a sensor that is new has none in them."""
+        del step
+        _, mine, places = np.intersect1d(self._sensor, earlier._sensor, return_indices=True)
+        for row in earlier._rows:
+            own = np.full((4, len(self._sensor)), np.nan)
+            own[:, mine] = row[:, places]
+            self._rows.append(own)
+
     def context(self) -> bytes:
         rows = np.stack(self._rows) if self._rows else np.empty((0, 4, len(self._sensor)))
         return pack_arrays({"rows": rows})
@@ -235,6 +256,18 @@ class Chain:
     def take_over(self, earlier: Chain) -> None:
         """Go on with the state of a chain that differs in nothing but its statements."""
         self._operators = earlier._operators
+        if self.stream is not None and earlier.stream is not None:
+            self.stream.take_over(earlier.stream)
+
+    def renew(self, earlier: Chain, step: int) -> None:
+        """Go on from the state of a chain that differs in its sensors alone, as far as its operators can.
+
+        Args:
+            step: the last step that has closed.
+        """
+        for mine, before in zip(self._operators, earlier._operators, strict=True):
+            if isinstance(mine, Successor):
+                mine.take_over(before, step)
         if self.stream is not None and earlier.stream is not None:
             self.stream.take_over(earlier.stream)
 

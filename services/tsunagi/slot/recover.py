@@ -49,12 +49,30 @@ class Recover:
         self._places = np.empty(0, dtype=np.intp)
         if model is not None:
             known = set(model.names)
-            self._places = np.array([i for i, name in enumerate(config.names) if name in known], dtype=np.intp)
+            self._places = np.array([i for i, name in enumerate(config.model_names) if name in known], dtype=np.intp)
         if model is not None and len(self._places):
-            part = model.select([config.names[i] for i in self._places])
+            part = model.select([config.model_names[i] for i in self._places])
             self._filter = Recovery(part, eps=config.eps, delta=config.delta)
             self._fitted = part, self._filter.choice
         self._watchers: dict[object, tuple[Watcher, float]] = {}  # by owner: (watcher, its multiplications a step)
+
+    def take_over(self, earlier: Recover, step: int) -> None:
+        """Go on from the state of an operator of other sensors: what it knew of those that stay is kept.
+
+        Args:
+            step: the last step that has closed.
+        """
+        self.withheld = earlier.withheld
+        mine, before = self._filter, earlier.recovery
+        if mine is None or before is None or self._model is not earlier.base:
+            return
+        with contextlib.suppress(ModelError):  # another scale: the filter begins anew, and its bounds are wider
+            mine.continue_from(before, step)
+
+    @property
+    def base(self) -> Model | None:
+        """The model that the filter was made of, before any refit; None = there is none."""
+        return self._model
 
     @property
     def recovery(self) -> Recovery | None:

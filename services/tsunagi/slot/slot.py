@@ -354,10 +354,15 @@ class Slot:
                 outputs.append(self.letters.refused(name, self.register.epoch, record, batch, "closed", before.cursor))
         self.models.announce_filter(self.models.base)
         running, self.chain = self.chain, build_chain(config, self.models.base)
-        if running is not None and earlier is not None and config.same_but_statements(earlier):
-            self.chain.take_over(running)
+        helpers = Helpers()
+        if running is not None and earlier is not None:
+            if config.same_but_statements(earlier):
+                self.chain.take_over(running)
+            elif config.joins and config.same_but_sensors(earlier):
+                self.chain.renew(running, self.cursor - 1)
+                helpers = self.helpers
         self.models.drop_refit()
-        self.helpers = Helpers()
+        self._help(helpers)
         waiting, self._set_aside = self._set_aside, []
         for batch, appended_us in waiting:
             self._take([record], [batch], [appended_us], outputs)

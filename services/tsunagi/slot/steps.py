@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tsunagi.query.form import misfits
 from tsunagi.runtime.columns import Floats, floats, sensors
@@ -50,11 +51,17 @@ class StepBook:
     _lent: dict[int, dict[str, TupleBatch]] = field(default_factory=dict)  # other slots' batches, by step and edge
     _place: dict[int, int] = field(default_factory=dict)
     _edge_of: dict[int, str] = field(default_factory=dict)
+    _former: frozenset[tuple[int, str]] = frozenset()
+    _passing: frozenset[str] = (
+        frozenset()
+    )  # edges that have none of the slot's sensors any more: no step waits for them
 
     def __post_init__(self) -> None:
         self._place = {sensor: place for place, sensor in enumerate(self.config.sensors)}
         self._edge_of = dict(zip(self.config.sensors, self.config.edges, strict=True))
-        for edge in sorted(set(self.config.edges)):
+        self._former = frozenset(self.config.former)
+        self._passing = frozenset(edge for _, edge in self._former) - set(self.config.edges)
+        for edge in sorted({*self.config.edges, *self._passing}):
             self.edges.setdefault(edge, SlotEdge())
 
     def take(self, chain: Chain, batches: Sequence[TupleBatch], appended_us: Sequence[int]) -> Iterator[Taken]:
@@ -81,7 +88,8 @@ class StepBook:
         ids = sensors(batch.sensor)
         if (ids[1:] <= ids[:-1]).any():
             return "damaged"  # not ascending: one sensor might have a hundred thousand values
-        if any(self._edge_of.get(sensor) != batch.edge for sensor in ids.tolist()):
+        strange = [sensor for sensor in ids.tolist() if self._edge_of.get(sensor) != batch.edge]
+        if any((sensor, batch.edge) not in self._former for sensor in strange):
             return "unknown-sensor"
         if batch.incarnation < edge.incarnation:
             return "replaced"
@@ -147,11 +155,13 @@ class StepBook:
 
     def awaited(self, step: int) -> list[str]:
         """Return the names of the edges that a step waits for."""
-        return [name for name, edge in self.edges.items() if edge.awaited(step)]
+        return [name for name, edge in self.edges.items() if edge.awaited(step) and name not in self._passing]
 
     def due(self, step: int) -> bool:
         """Return whether the step's time has come: an edge or a Punctuation has reached it."""
-        return self.punctuated >= step or any(edge.last_step >= step for edge in self.edges.values())
+        return self.punctuated >= step or any(
+            edge.last_step >= step for name, edge in self.edges.items() if name not in self._passing
+        )
 
     def close(self) -> list[ClosedStep]:
         """Close all steps that can be closed, in order, and return them."""
@@ -186,12 +196,19 @@ class StepBook:
 
     def _assemble(self, batches: dict[str, TupleBatch]) -> Floats:
         values = np.full(len(self.config.sensors), np.nan)
+        own: list[tuple[npt.NDArray[np.intp], Floats]] = []
         for name in sorted(batches):
             batch = batches[name]
             # Settings may have changed since the batch came. Sensors that the slot does not have any more are left out.
             places = np.array([self._place.get(sensor, -1) for sensor in sensors(batch.sensor).tolist()], dtype=np.intp)
             known = places >= 0
-            values[places[known]] = floats(batch.value)[known]
+            places, found = places[known], floats(batch.value)[known]
+            values[places] = found
+            if self._former:
+                mine = np.array([self.config.edges[place] == name for place in places.tolist()], dtype=bool)
+                own.append((places[mine], found[mine]))
+        for places, found in own:  # of a sensor that two edges have sent, the reading of its present edge counts
+            values[places] = found
         return values
 
     def edge_states(self) -> list[EdgeState]:

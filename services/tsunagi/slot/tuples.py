@@ -64,12 +64,15 @@ class TupleBook:
 
     def __init__(self, config: SlotConfig, cursor: int = NOT_YET) -> None:
         self.cursor = cursor
-        self.edges = {edge: SlotEdge() for edge in sorted(set(config.edges))}
+        self.edges = {edge: SlotEdge() for edge in sorted({*config.edges, *(edge for _, edge in config.former)})}
         self._config = config
         self._number = {edge: number for number, edge in enumerate(self.edges)}
         # The number of the edge of each sensor id; -1 = not of this slot. The last entry stands for all greater ids.
-        self._owner = np.full(max(config.sensors, default=-1) + 2, -1, dtype=np.int64)
+        most = max((*config.sensors, *(sensor for sensor, _ in config.former)), default=-1)
+        self._owner = np.full(most + 2, -1, dtype=np.int64)
         self._owner[list(config.sensors)] = [self._number[edge] for edge in config.edges]
+        self._former = np.full(most + 2, -1, dtype=np.int64)
+        self._former[[sensor for sensor, _ in config.former]] = [self._number[edge] for _, edge in config.former]
 
     def take(self, chain: Chain, batches: Sequence[TupleBatch], appended_us: Sequence[int]) -> Iterator[Taken]:
         """Take in batches in the order of the log, and let those that count go through the chain as one run."""
@@ -129,10 +132,11 @@ class TupleBook:
             columns = stream.columns([batch for batch, size in zip(batches.messages, sizes, strict=True) if size])
         self._judge(batches, ids, origin, sizes, reasons)
         refused = self._advance(batches, appended_us, reasons)
-        if refused:
+        removed = self._owner[np.minimum(ids, len(self._owner) - 1)] < 0
+        if refused or removed.any():
             counts = np.ones(len(batches), dtype=bool)
             counts[list(refused)] = False
-            kept = counts[origin]
+            kept = counts[origin] & ~removed
             ids, values, origin = ids[kept], values[kept], origin[kept]
             columns = {name: column.take(kept) for name, column in columns.items()}
         times = np.array(batches.event_times, dtype=np.int64)[origin]
@@ -158,7 +162,8 @@ class TupleBook:
         """Add to `reasons` the batches whose sensors do not belong to their edge, or are not ascending."""
         number = self._number
         owner = np.repeat(np.array([number.get(edge, -1) for edge in batches.edges], dtype=np.int64), sizes)
-        stranger = self._owner[np.minimum(ids, len(self._owner) - 1)] != owner
+        known = np.minimum(ids, len(self._owner) - 1)
+        stranger = (self._owner[known] != owner) & (self._former[known] != owner)
         if stranger.any():
             reasons.update(dict.fromkeys(origin[stranger].tolist(), "unknown-sensor"))
         falling = (ids[1:] <= ids[:-1]) & (origin[1:] == origin[:-1])

@@ -127,6 +127,11 @@ class Replica:
         return self.stage is ReplicaStage.OWN and bool(self.intake.backlog) and self.processor.awaited is None
 
     @property
+    def differs(self) -> bool:
+        """Whether this node owns the slot and the slot's log has not had the settings yet that the node wishes."""
+        return self.stage is ReplicaStage.OWN and self._shared.differs
+
+    @property
     def primary(self) -> Primary | None:
         """The part that writes as the owner; None = this node does not own the slot."""
         return self._handler.primary if isinstance(self._handler, OwnStage) else None

@@ -102,7 +102,6 @@ class ReplicaHost:
     ) -> None:
         self.settings = settings
         self.node = node
-        self.table = table
         self.replicas: dict[int, Replica] = {}
         self.incarnation = clock.now_us() * 1000
         self._clock = clock
@@ -114,6 +113,7 @@ class ReplicaHost:
         self._standby_at = 0.0  # while they are behind, standing by waits until then
         self._renew_at = 0.0
         self._acks: dict[tuple[int, str], Ack] = {}
+        self._table_serial = 0  # of the sensors table by which the slots of this worker go
         self._shelf = Shelf(self._load, at_once=not threads)
         self._plan = PlanBook(
             settings, node, table, logger, auth=fingerprint(settings), model_sha256=self._publish_model()
@@ -338,7 +338,7 @@ class ReplicaHost:
             now,
             partial(make_deciders, self.settings),
             topic_id=self._topic_id,
-            preparing=self._shelf.prepare(wish.model_sha256, wish.config.names) if wish.model_sha256 else None,
+            preparing=self._shelf.prepare(wish.model_sha256, wish.config.model_names) if wish.model_sha256 else None,
             record_s=0.0 if self._pace is None else self._pace.cost_s(wish.tuples_per_batch),
         )
         replica = Replica(shared, now)
@@ -443,7 +443,11 @@ class ReplicaHost:
 
     def _fill(self, beat: Heartbeat) -> None:
         now = self._clock.monotonic()
-        beat.slots.extend(replica.beat(now) for replica in list(self.replicas.values()))
+        replicas = list(self.replicas.values())
+        beat.slots.extend(replica.beat(now) for replica in replicas)
+        if not any(replica.differs for replica in replicas):
+            self._table_serial = self._plan.table_serial
+        beat.table = self._table_serial
         working = [part for part in beat.slots if part.busy_limit_us]
         if not working:
             return
@@ -493,7 +497,7 @@ class ReplicaHost:
 
     def _model_for(self, slot: int, sha256: str) -> Model:
         """Return a model with its part for the slot's sensors ready; see `Shelf.get`."""
-        return self._shelf.get(sha256, self.replicas[slot].wish.config.names)
+        return self._shelf.get(sha256, self.replicas[slot].wish.config.model_names)
 
     def _load(self, sha256: str) -> Model:
         return load_from_store(self.settings.recovery.store, sha256)

@@ -9,8 +9,10 @@ from structlog.stdlib import BoundLogger
 
 from tsunagi.recovery.store import has_model
 from tsunagi.runtime import columns
+from tsunagi.runtime.fleet_table import unpack_table
 from tsunagi.runtime.messages import (
     Assignment,
+    FleetTable,
     HelperRequest,
     ModelTarget,
     Placement,
@@ -20,7 +22,7 @@ from tsunagi.runtime.messages import (
     StandbyTarget,
 )
 from tsunagi.runtime.plan import MOVE, Words
-from tsunagi.runtime.sensors import SensorTable
+from tsunagi.runtime.sensors import SensorsError, SensorTable
 from tsunagi.runtime.settings import Settings, Target
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.operators import build_chain
@@ -42,6 +44,8 @@ class PlanBook:
     Attributes:
         placement: the slot of each sensor; None = `plan` does not say it yet.
         words: which records of `plan` are in force.
+        table: the sensors table in force; until `plan` has one, that of the file.
+        table_serial: the serial number of its record; 0 = it is that of the file.
     """
 
     def __init__(
@@ -58,7 +62,9 @@ class PlanBook:
         self.words = Words()
         self._settings = settings
         self._node = node
-        self._table = table
+        self.table = table
+        self.table_serial = 0
+        self._joins = False
         self._logger = logger
         self._auth = auth
         self._model_sha256 = model_sha256
@@ -76,14 +82,16 @@ class PlanBook:
         """Take in the record at this offset of `plan`; return whether it changes anything.
 
         Raises:
-            SensorsError: the placement was made for another sensors table.
+            SensorsError: the placement was made for another fleet.
         """
         if not self.words.take(plan, offset):
             return False
         kind = plan.WhichOneof("body")
         if kind == "placement":
-            self._table.check_placed(len(columns.sensors(plan.placement.slot)), plan.placement.table_sha256)
+            self.table.check_placed(len(columns.sensors(plan.placement.slot)), plan.placement.table_sha256)
             self.placement = plan.placement
+        elif kind == "table":
+            self._on_table(plan.table, plan.serial)
         elif kind == "assignment":
             self._assignments[plan.assignment.slot] = plan.assignment
         elif kind == "target":
@@ -97,6 +105,16 @@ class PlanBook:
         elif kind == "query":
             self._on_query(plan.query)
         return True
+
+    def _on_table(self, record: FleetTable, serial: int) -> None:
+        try:
+            self.table = unpack_table(record)
+        except SensorsError:
+            self._logger.exception("the sensors table in force stays as it was")
+            return
+        self.table_serial = serial
+        # Slots whose table was never changed keep the configuration that earlier releases gave them.
+        self._joins = bool(record.from_us)
 
     def _on_query(self, change: QueryChange) -> None:
         """Take in a statement that was added or dropped; one that cannot run is logged and left out."""
@@ -127,7 +145,13 @@ class PlanBook:
             if self._node not in (assignment.owner, assignment.secondary):
                 continue
             config = SlotConfig.make(
-                settings, self._table, placed, assignment.slot, auth=self._auth, statements=self._texts
+                settings,
+                self.table,
+                placed,
+                assignment.slot,
+                auth=self._auth,
+                statements=self._texts,
+                joins=self._joins,
             )
             requested = self._requests.get(assignment.slot)
             if config.hash not in self._sound:
@@ -139,9 +163,9 @@ class PlanBook:
                     config=config,
                     model_sha256=model_sha256,
                     owner=assignment.owner,
-                    groups=tuple(self._table.sensors[sensor].group for sensor in config.sensors),
+                    groups=tuple(self.table.sensors[sensor].group for sensor in config.sensors),
                     move=assignment.reason == MOVE,
-                    table=self._table,
+                    table=self.table,
                     helpers=settings.recovery.helpers,
                     requested=() if requested is None else tuple(columns.sensors(requested.sensor).tolist()),
                 ),

@@ -12,8 +12,8 @@ from tsunagi.runtime.heartbeat import ReplacedError
 from tsunagi.runtime.kafka import KafkaLog, wait_for_topics
 from tsunagi.runtime.log import LogError
 from tsunagi.runtime.loop import StopFlag
-from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import LOCAL, ConfigError, Settings
+from tsunagi.system.fleet_table import sensors_in_force
 from tsunagi.system.identity import belong
 from tsunagi.system.processes import enrol
 from tsunagi.worker.host import ReplicaHost
@@ -32,9 +32,6 @@ def run(settings: Settings, node: str, *, service: str = "gateway", kind: str = 
         LogError: an output cannot be written, or the log does not fit any more, so that the process must end.
     """
     logger = logging_setup.configure(service, level=settings.log_level, node=node)
-    table = read_sensors(settings.sensors)
-    if node in table.edges:
-        raise ConfigError(f"--node: found {node!r}, expected another name than that of an edge in {settings.sensors}")
     enrol(settings.state, node, "worker")
     stop = StopFlag()
     log = KafkaLog(settings.kafka, client_id=node)
@@ -44,6 +41,9 @@ def run(settings: Settings, node: str, *, service: str = "gateway", kind: str = 
         return 0
     settings = found
     belong(settings, signed)
+    table = sensors_in_force(signed, settings)
+    if node in table.edges:
+        raise ConfigError(f"--node: found {node!r}, expected another name than that of an edge")
     host = ReplicaHost(settings, node, table, signed, SystemClock(), logger, limit=limit_of(settings, kind))
     health = HealthServer(settings.metrics.host, settings.metrics.port, host.ready)
     host.heartbeats.metrics_host, host.heartbeats.metrics_port = settings.metrics.advertised, health.port

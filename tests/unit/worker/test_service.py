@@ -70,7 +70,7 @@ def test_only_what_may_be_a_record_s_fault_is_a_death(
         "belong": lambda *_: None,
         "enrol": lambda *_: None,
         "relax": lambda: None,
-        "read_sensors": lambda _: SensorTable((Sensor(0, "a", "e"),)),
+        "sensors_in_force": lambda *_: SensorTable((Sensor(0, "a", "e"),)),
     }.items():
         monkeypatch.setattr(service, name, value)
     with pytest.raises(type(error)):

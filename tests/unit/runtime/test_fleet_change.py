@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tsunagi.project.fleet_change import FleetChange, fleet_change
+from tsunagi.runtime.fleet_change import FleetChange, fleet_change
 from tsunagi.runtime.fleet_table import pack_table, unpack_table
 from tsunagi.runtime.messages import FleetTable
 from tsunagi.runtime.sensors import SensorsError, SensorTable, read_sensors
