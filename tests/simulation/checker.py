@@ -23,7 +23,7 @@ from tsunagi.replay.recompute import recompute
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.columns import Floats, floats
 from tsunagi.runtime.log import Record
-from tsunagi.runtime.messages import Ack, Context, LogRecord, Recovered
+from tsunagi.runtime.messages import Ack, Context, DeadLetter, LogRecord, Recovered
 from tsunagi.runtime.names import NO_NAME, Name, unpack_key
 from tsunagi.slot.edges import NEVER
 from tsunagi.slot.frames import Frame
@@ -142,7 +142,7 @@ def check(world: World) -> list[str]:
         wrong += _declared(world, slot, truth)
         wrong += _clocks(world, slot)
         wrong += _muted(world, slot)
-    wrong += _poisonings(world) + _namesakes(world)
+    wrong += _poisonings(world) + _namesakes(world) + _tables(world)
     # An owner may give itself up where its log does not come, but never since its own state says something else.
     return wrong + [end for end in world.ends if "its state says epoch" in end]
 
@@ -324,6 +324,8 @@ def _no_false_alarm(world: World, slot: int, truth: Truth) -> list[str]:
         wrong.append(f"slot {slot}: epoch {truth.scan.epoch} although no worker was struck")
     bodies = [message for record in world.history(topics.TUPLES, slot) if (message := parse(record)[0]) is not None]
     out = {message.edge_out.edge for message in bodies if message.WhichOneof("body") == "edge_out"}
+    if world.tables and world.struck:  # an edge that leaves a slot is silent there; without an owner the slot waits
+        return wrong
     if "log" in world.struck:  # their batches are lost: nobody knows that it was not they
         return wrong
     blamed = sorted(out - world.struck)
@@ -455,6 +457,18 @@ def _muted(world: World, slot: int) -> list[str]:
         for edge, times in world.mutes.items()
         if edge not in struck and outs[edge] > times
     ]
+
+
+def _tables(world: World) -> list[str]:
+    """Edges and slots go by another table at different instants, and still no batch is refused for its sensors.
+
+    An edge that is new to a slot may be too early, if the slot has no owner meanwhile.
+    """
+    if not world.tables or world.struck:
+        return []
+    letters = (DeadLetter.FromString(record.value or b"") for record in world.usable(topics.DEAD_LETTERS))
+    found = Counter(letter.reason for letter in letters if letter.reason in ("unknown-edge", "unknown-sensor"))
+    return [f"{count} batches were refused as {reason}" for reason, count in found.items()]
 
 
 def _poisonings(world: World) -> list[str]:

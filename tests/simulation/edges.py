@@ -72,6 +72,7 @@ class SimEdge:
         sent: (slot, incarnation, event time) -> when it was handed over.
         died: incarnation -> when.
         anew: incarnations that began anew at a lower step, since their clock had been too fast.
+        goes_by_at: when it goes by the table that was put in force last; infinite = it does already.
         poison: a reading of its next step will be this value; None = what the sensor reads.
     """
 
@@ -92,6 +93,7 @@ class SimEdge:
     alive_from: float = 0.0
     paused: bool = False
     repeats: bool = False
+    goes_by_at: float = math.inf
     poison: float | None = None
     sent: dict[tuple[int, int, int], float] = field(default_factory=dict)
     died: dict[int, float] = field(default_factory=dict)

@@ -37,6 +37,7 @@ KINDS = (
 )
 
 SETTINGS = ("settings", "settings", "settings-all", "settings-all")
+TABLES = ("table",) * 6
 RESCALES = ("rescale", "rescale", "rescale", "rescale-kill", "rescale-kill", "rescale-kill", "rival")
 POISON = ("die-of-reading", "die-of-reading", "wedge", "wedge")
 PARTS = ("lose-parts",) * 5
@@ -53,7 +54,7 @@ OF_EDGES = (
 
 
 SPECIAL = frozenset(("clock-edge", "mute-edge", "mute-any", "namesake", "clean", "clean-die", "damage")).union(
-    SETTINGS, POISON, PARTS
+    SETTINGS, POISON, PARTS, TABLES
 )
 """Strikes that find bugs of their own kind alone. `test_planted` looks for all other bugs without them."""
 
@@ -83,6 +84,8 @@ def _kinds(world: World) -> tuple[str, ...]:
         kinds += RESCALES
     if world.seed % 11 in (2, 3):
         kinds += SETTINGS
+    if world.seed % 11 in (9, 10):
+        kinds += TABLES
     if world.poisonous:
         kinds += POISON
     if world.settings.standby.context_bytes == PART_BYTES:
@@ -182,6 +185,7 @@ _FURTHER: dict[str, Callable[[World, str], None]] = {
     "damage": lambda world, _: strikes.damage(world, world.rng.randrange(1, 6)),
     "die-of-reading": lambda world, _: _die_of_reading(world),
     "wedge": lambda world, _: strikes.wedge(world),
+    "table": lambda world, _: strikes.retable(world),
     "settings": lambda world, _: strikes.roll(world, strikes.of_one_node(world)),
     "settings-all": lambda world, _: strikes.roll(world, strikes.of_all(world)),
     "lose-parts": lambda world, _: strikes.lose_parts(world),

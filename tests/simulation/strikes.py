@@ -6,6 +6,7 @@ Each takes the world, strikes, and says in the world's notes what it did. Times 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tests.simulation import poison
@@ -15,11 +16,17 @@ from tests.simulation.fleet import EDGES, SLOTS, WORKERS
 from tests.simulation.nodes import Node, NodeClock
 from tests.simulation.world import World
 from tsunagi.runtime import log as topics
+from tsunagi.runtime.fleet_change import fleet_change
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import Ack, Context, Level1Ack, Workers
+from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import OperatorSettings, Settings
 
 HOUR_US = 3_600_000_000
+LEAST_SENSORS = 8
+"""No sensor is removed while the fleet has so few: a slot needs some."""
+MOST_SENSORS = 30
+"""No sensor is added while the table has so many rows."""
 MAX_DRIFT = 0.02
 """A clock may gain or lose so many seconds in each second: many times what a bad quartz does."""
 
@@ -264,6 +271,41 @@ def of_all(world: World) -> Callable[[Settings], Settings]:
         )
 
     return change
+
+
+# ---- the sensors table ----------------------------------------------------------------------------------------------
+
+
+def retable(world: World) -> None:
+    """Change the sensors table as `tsunagi apply` does: sensors come, go, come back, move and get other names."""
+    rng = world.rng
+    rows = [replace(sensor) for sensor in world.in_force.present]
+    edges = [edge.name for edge in world.edges]
+    said = []
+    for _ in range(rng.randrange(1, 4)):
+        kind, place = rng.choice(("add", "remove", "back", "move", "move", "rename")), rng.randrange(len(rows))
+        gone = [
+            sensor
+            for sensor in world.in_force.sensors
+            if sensor.removed and sensor.key not in {row.key for row in rows}
+        ]
+        if kind == "add" and len(world.in_force) < MOST_SENSORS:
+            name = f"new-{len(world.in_force)}-{len(rows)}"
+            rows.insert(place, Sensor(0, name, rng.choice(edges), group=rows[place].group))
+        elif kind == "back" and gone:
+            rows.append(replace(rng.choice(gone), edge=rng.choice(edges)))
+        elif kind == "remove" and len(rows) > LEAST_SENSORS:
+            rows.pop(place)
+        elif kind == "move":
+            rows[place] = replace(rows[place], edge=rng.choice(edges))
+        elif kind == "rename":
+            rows[place] = replace(rows[place], name=f"{rows[place].key}-{world.now:.2f}", was=rows[place].key)
+        else:
+            continue
+        said.append(kind)
+    wanted = SensorTable(tuple(replace(row, id=number) for number, row in enumerate(rows)), world.in_force.attributes)
+    world.note(f"another table: {', '.join(said) or 'the same'}")
+    world.put_table(fleet_change(world.in_force, wanted).table)
 
 
 # ---- the plan ------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ strike between any two actions of a replica, inside a promotion too.
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 from collections import Counter
 from operator import attrgetter
@@ -35,10 +36,13 @@ from tsunagi.recovery.store import load_from_store
 from tsunagi.replay.generations import begins_term
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.columns import Sensors, sensors
+from tsunagi.runtime.fleet_table import KEY, pack_table
 from tsunagi.runtime.heartbeat import HeartbeatFilter, ReplacedError
 from tsunagi.runtime.log import LogError, Record
 from tsunagi.runtime.messages import VERSION, Heartbeat, Plan
 from tsunagi.runtime.plan import Words
+from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.testing import MemoryLog
 from tsunagi.scaler.scaler import Scaler
 from tsunagi.slot.parsing import parse
@@ -75,6 +79,8 @@ class World:
         strikes: how many there were.
         operators_changed: a rolling restart has changed what the slots compute.
         ends: processes that gave themselves up, and why.
+        in_force: the sensors table that was put in force last.
+        tables: how often it was changed.
     """
 
     def __init__(
@@ -94,7 +100,8 @@ class World:
         self.clock = ManualClock()
         self.began_us = self.clock.now_us()
         self.events: list[tuple[float, str]] = []
-        self.table = make_table(modelled=modelled)
+        self.table = self.in_force = make_table(modelled=modelled)
+        self.tables = 0
         self.settings = make_settings(
             seed, standby or {"batch_size": 20}, operators, mode, modelled=modelled, poisonous=poisonous
         )
@@ -150,6 +157,30 @@ class World:
         self._user.send(topics.PLAN, 0, key.encode(), plan.SerializeToString())
         return plan
 
+    def put_table(self, table: SensorTable) -> None:
+        """Put a sensors table in force, as `tsunagi apply` does; each edge goes by it a little later."""
+        self.in_force = table
+        self.tables += 1
+        self._words.next(KEY)  # the serial number of the scaler's, which may be on its way
+        self.ask(KEY, table=pack_table(table, by="user", from_us=self.clock.now_us()))
+        for edge in self.edges:
+            edge.goes_by_at = self.now + self.rng.uniform(0.5, 1.5)
+
+    def _follow_table(self, edge: SimEdge) -> None:
+        """Let an edge go by the table in force once all of its sensors are placed."""
+        if edge.goes_by_at > self.now:
+            return
+        plans = [Plan.FromString(record.value or b"") for record in self.usable(topics.PLAN)]
+        placements = [plan.placement for plan in plans if plan.WhichOneof("body") == "placement"]
+        slots: Sensors | list[int] = sensors(max(placements, key=lambda item: item.serial).slot) if placements else []
+        own = self.in_force.of_edge(edge.name)
+        if any(sensor.id >= len(slots) for sensor in own):
+            return
+        edge.goes_by_at = math.inf
+        edge.sensors = {}
+        for sensor in own:
+            edge.sensors.setdefault(int(slots[sensor.id]), []).append(sensor.id)
+
     # ---- time --------------------------------------------------------------------------------------------------
 
     @property
@@ -182,6 +213,7 @@ class World:
                 self._turn(node)
 
     def _turn_edge(self, edge: SimEdge) -> None:
+        self._follow_table(edge)
         edge.turn(self._asked, self.rng)
 
     def _turn(self, node: Node) -> None:

@@ -146,7 +146,7 @@ class Factors:
         return Factors(*joined, self.slope, self.centre, self.tried)
 
     def rearranged(self, places: Places, at: Places, count: int, least: float) -> Factors:
-        """Return factors of `count` sensors: those at `places` here come to the places `at`; the others have `least`."""
+        """Return factors of `count` sensors: from `places` here to `at`; the others get `least`."""
         base, group = np.full(count, least), np.zeros(count, dtype=np.intp)
         base[at], group[at] = self.base[places], self.group[places]
         return Factors(base, group, self.slope, self.centre, self.tried)

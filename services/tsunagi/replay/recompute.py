@@ -106,12 +106,12 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
                 before = config
             else:
                 running, chain = chain, build_chain(config, model)
-                stays = before is not None and config.joins and config.same_but_sensors(before)
+                stays = before is not None and config.changeable and config.same_but_sensors(before)
                 if before is not None and running is not None and config.same_but_statements(before):
                     chain.take_over(running)
                 elif stays and running is not None:
                     chain.renew(running, cursor - 1)
-                if not (config.joins and before is not None and before.slide_us == config.slide_us):
+                if not (config.changeable and before is not None and before.slide_us == config.slide_us):
                     lent.clear()
                 helped, helping = (helped, helping) if stays else ({}, None)
                 if helping is not None:
@@ -124,7 +124,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
                     edge["last"], edge["out"] = (_recount(edge[what], before, config) for what in ("last", "out"))
             cursor = min(first_step, claimed_us // config.slide_us + 1) if before is None else cursor
             listed = {*config.edges, *(edge for _, edge in config.former)}
-            out = cursor if config.joins and before is not None else _NEVER  # until its first batch, if it is new
+            out = cursor if config.changeable and before is not None else _NEVER  # until its first batch, if it is new
             new = {"incarnation": 0, "last": -math.inf, "out": out, "out_us": -math.inf}
             edges = {name: edges.get(name, dict(new)) for name in sorted(listed)}
             if buried:  # what waited for the settings goes to dead-letters
@@ -189,6 +189,9 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
                 continue
             if all(edge["last"] == -math.inf for edge in edges.values()):
                 cursor = max(cursor, batch.step - config.max_skew_steps)
+            own = _of_its_edge(batch, config)
+            index += own is not batch  # the rest went to `dead-letters` under this name
+            batch = own  # noqa: PLW2901 - what counts of it
             edges[batch.edge]["last"] = batch.step
             edges[batch.edge]["out"] = _NEVER
             opened.setdefault(batch.step, {})[batch.edge] = batch
@@ -239,7 +242,10 @@ def _refused(
         return True
     homes = {*zip(config.sensors, config.edges, strict=True), *config.former}
     listed = sensors(batch.sensor).tolist()
-    if listed != sorted(set(listed)) or any((sensor, batch.edge) not in homes for sensor in listed):
+    if listed != sorted(set(listed)):
+        return True
+    lenient = config.changeable and config.mode == "steps"
+    if not lenient and any((sensor, batch.edge) not in homes for sensor in listed):
         return True
     if batch.incarnation < edge["incarnation"]:
         return True
@@ -247,6 +253,20 @@ def _refused(
         return True
     edge["incarnation"] = batch.incarnation
     return batch.step < cursor or batch.step <= edge["last"]
+
+
+def _of_its_edge(batch: TupleBatch, config: SlotConfig) -> TupleBatch:
+    """Return a batch without the values of sensors that its edge does not have and did not have before."""
+    homes = {*zip(config.sensors, config.edges, strict=True), *config.former}
+    pairs = zip(sensors(batch.sensor).tolist(), floats(batch.value).tolist(), strict=True)
+    kept = {sensor: value for sensor, value in pairs if (sensor, batch.edge) in homes}
+    if len(kept) == len(batch.sensor) // 4:
+        return batch
+    found = TupleBatch()
+    found.CopyFrom(batch)
+    found.sensor = np.array(list(kept), dtype="<u4").tobytes()
+    found.value = np.array(list(kept.values()), dtype="<f8").tobytes()
+    return found
 
 
 def _misshapen(batch: TupleBatch, config: SlotConfig) -> bool:

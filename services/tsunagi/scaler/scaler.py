@@ -1,4 +1,4 @@
-"""The scaler on the log: it writes the table in force and the placement, the first plan, and a new secondary after each takeover.
+"""The scaler on the log: it writes the table in force, the placement, the first plan, and secondaries after takeovers.
 
 `plan` holds wishes. A takeover needs nothing from the scaler, and a second scaler does no harm: the older one ends.
 """

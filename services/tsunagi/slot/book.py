@@ -84,8 +84,8 @@ def renew_book(before: Book, earlier: SlotConfig, config: SlotConfig) -> tuple[B
     if earlier.slide_us == config.slide_us:
         book = make_book(config, before.cursor, before.punctuated)
         waiting = before.open_batches()
-        book.restore(before.edge_states(), waiting + before.lent_batches() if config.joins else waiting)
-        if config.joins:
+        book.restore(before.edge_states(), waiting + before.lent_batches() if config.changeable else waiting)
+        if config.changeable:
             for name in book.edges.keys() - before.edges.keys():
                 book.edges[name].out_from = book.cursor
         return book, []

@@ -50,7 +50,9 @@ class SlotConfig:
         keys: the names by which models know the sensors, if some have been renamed; empty = `names`.
         former: (sensor, the edge that it had before) for sensors that were moved or removed. A batch of that edge may
             still have the sensor: edges and slots do not go by a new table at the same instant.
-        joins: whether no step waits for an edge that is new to the slot, until its first batch comes.
+        changeable: whether the sensors table may change while the slot runs. Then no step waits for an edge that is new
+            to the slot until its first batch comes, and of a batch only those values are refused whose sensors the
+            slot does not know of this edge.
     """
 
     slot: int
@@ -72,7 +74,7 @@ class SlotConfig:
     state_bytes: int = STATE_BYTES
     keys: tuple[str, ...] = ()
     former: tuple[tuple[int, str], ...] = ()
-    joins: bool = False
+    changeable: bool = False
 
     @classmethod
     def make(
@@ -84,7 +86,7 @@ class SlotConfig:
         *,
         auth: str = "",
         statements: tuple[str, ...] = (),
-        joins: bool = False,
+        changeable: bool = False,
     ) -> SlotConfig:
         """Make a slot's configuration from the settings, the sensors table and the slot of each sensor, uint32[n]."""
         placed = [table.sensors[int(i)] for i in np.flatnonzero(slot_of[: len(table)] == slot)]
@@ -110,7 +112,7 @@ class SlotConfig:
             state_bytes=round(settings.query.state_mb * 1e6) if statements else STATE_BYTES,
             keys=() if keys == names else keys,
             former=tuple((row.id, row.before) for row in placed if row.before),
-            joins=joins,
+            changeable=changeable,
         )
 
     @property
@@ -128,7 +130,7 @@ class SlotConfig:
 
     def same_but_sensors(self, other: SlotConfig) -> bool:
         """Return whether all but the sensors, their names and their edges is equal."""
-        mine = ("sensors", "names", "edges", "keys", "former", "joins")
+        mine = ("sensors", "names", "edges", "keys", "former", "changeable")
         return replace(self, **{name: getattr(other, name) for name in mine}) == other
 
     def text(self) -> str:
@@ -146,7 +148,7 @@ class SlotConfig:
             del fields["statements"]
         if self.state_bytes == STATE_BYTES:
             del fields["state_bytes"]
-        for name in ("keys", "former", "joins"):
+        for name in ("keys", "former", "changeable"):
             if not fields[name]:
                 del fields[name]
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))

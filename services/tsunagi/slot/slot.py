@@ -358,7 +358,7 @@ class Slot:
         if running is not None and earlier is not None:
             if config.same_but_statements(earlier):
                 self.chain.take_over(running)
-            elif config.joins and config.same_but_sensors(earlier):
+            elif config.changeable and config.same_but_sensors(earlier):
                 self.chain.renew(running, self.cursor - 1)
                 helpers = self.helpers
         self.models.drop_refit()

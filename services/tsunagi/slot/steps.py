@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tsunagi.query.form import misfits
-from tsunagi.runtime.columns import Floats, floats, sensors
+from tsunagi.runtime.columns import Floats, floats, pack_floats, pack_sensors, sensors
 from tsunagi.runtime.messages import EdgeState, Events, TupleBatch
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.edges import NEVER, NOT_YET, OUT_AGAIN_US, ClosedStep, SlotEdge, Taken, restore_edges, states_of
@@ -69,8 +69,9 @@ class StepBook:
         del chain
         for place, (batch, appended) in enumerate(zip(batches, appended_us, strict=True)):
             cursor = self.cursor
-            if reason := self.accept(batch, appended):
-                yield Taken(place, reason, cursor, None)
+            reason, whole = self._accept(batch, appended)
+            if reason or not whole:
+                yield Taken(place, reason or "unknown-sensor", cursor, None)
 
     def accept(self, batch: TupleBatch, appended_us: int) -> str:
         """Take in a batch; return "" if it counts, else why it does not.
@@ -78,6 +79,20 @@ class StepBook:
         Batches refused as "unknown-edge", "unknown-sensor", "damaged" or "ahead" go to `dead-letters`, those refused as
         "replaced", "closed" or "duplicate" to `late`.
         """
+        return self._accept(batch, appended_us)[0]
+
+    def _accept(self, batch: TupleBatch, appended_us: int) -> tuple[str, bool]:
+        """Do the same as `accept`; return as well whether all values of the batch count if it does."""
+        reason = self._refusal(batch, appended_us)
+        if reason or batch.edge not in self.edges:
+            return reason, True
+        known = self._known(batch)
+        kept = batch if known.all() else _only(batch, known)
+        self.open.setdefault(batch.step, {})[batch.edge] = kept
+        return "", kept is batch
+
+    def _refusal(self, batch: TupleBatch, appended_us: int) -> str:
+        """Return why a batch does not count; if it does, take note of how far its edge has come."""
         edge = self.edges.get(batch.edge)
         if edge is None and (batch.sensor or batch.events or not batch.helper):
             return "unknown-edge"
@@ -88,8 +103,7 @@ class StepBook:
         ids = sensors(batch.sensor)
         if (ids[1:] <= ids[:-1]).any():
             return "damaged"  # not ascending: one sensor might have a hundred thousand values
-        strange = [sensor for sensor in ids.tolist() if self._edge_of.get(sensor) != batch.edge]
-        if any((sensor, batch.edge) not in self._former for sensor in strange):
+        if not self.config.changeable and not self._known(batch).all():
             return "unknown-sensor"
         if batch.incarnation < edge.incarnation:
             return "replaced"
@@ -105,8 +119,15 @@ class StepBook:
             self.cursor = max(self.cursor, batch.step - self.config.max_skew_steps)
         edge.last_step = batch.step
         edge.out_from = NEVER
-        self.open.setdefault(batch.step, {})[batch.edge] = batch
         return ""
+
+    def _known(self, batch: TupleBatch) -> npt.NDArray[np.bool_]:
+        """Return of which sensors the batch's edge may send, bool[n]: they are its own, or were before."""
+        edge, pairs = batch.edge, self._former
+        return np.array(
+            [self._edge_of.get(sensor) == edge or (sensor, edge) in pairs for sensor in sensors(batch.sensor).tolist()],
+            dtype=bool,
+        )
 
     def _misshapen(self, batch: TupleBatch) -> bool:
         """Return whether the lengths of a batch's columns do not fit, or its event time is not that of its step."""
@@ -239,6 +260,16 @@ class StepBook:
 
 def _broken(events: Events) -> bool:
     return not events.stream or not events.column or any(misfits(column, events.rows) for column in events.column)
+
+
+def _only(batch: TupleBatch, known: npt.NDArray[np.bool_]) -> TupleBatch:
+    """Return a copy of a batch with the values of some of its sensors. The record may be processed again as it was."""
+    kept = TupleBatch()
+    kept.CopyFrom(batch)
+    kept.value = pack_floats(floats(batch.value)[known])
+    kept.count = pack_sensors(sensors(batch.count)[known]) if batch.count else b""
+    kept.sensor = pack_sensors(sensors(batch.sensor)[known])
+    return kept
 
 
 def _in_order(batches: Mapping[int, Mapping[str, TupleBatch]]) -> list[TupleBatch]:

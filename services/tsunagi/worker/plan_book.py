@@ -64,7 +64,7 @@ class PlanBook:
         self._node = node
         self.table = table
         self.table_serial = 0
-        self._joins = False
+        self._changeable = False
         self._logger = logger
         self._auth = auth
         self._model_sha256 = model_sha256
@@ -113,8 +113,7 @@ class PlanBook:
             self._logger.exception("the sensors table in force stays as it was")
             return
         self.table_serial = serial
-        # Slots whose table was never changed keep the configuration that earlier releases gave them.
-        self._joins = bool(record.from_us)
+        self._changeable = True
 
     def _on_query(self, change: QueryChange) -> None:
         """Take in a statement that was added or dropped; one that cannot run is logged and left out."""
@@ -151,7 +150,7 @@ class PlanBook:
                 assignment.slot,
                 auth=self._auth,
                 statements=self._texts,
-                joins=self._joins,
+                changeable=self._changeable,
             )
             requested = self._requests.get(assignment.slot)
             if config.hash not in self._sound:
