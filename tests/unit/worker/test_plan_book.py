@@ -6,9 +6,12 @@ import structlog.testing
 
 from tsunagi.query.errors import QueryError
 from tsunagi.runtime.columns import pack_sensors
+from tsunagi.runtime.fleet_change import fleet_change
+from tsunagi.runtime.fleet_table import pack_table
 from tsunagi.runtime.messages import (
     VERSION,
     Assignment,
+    FleetTable,
     HelperRequest,
     ModelTarget,
     Placement,
@@ -20,6 +23,7 @@ from tsunagi.runtime.messages import (
 from tsunagi.runtime.plan import MOVE
 from tsunagi.runtime.sensors import SensorsError, read_sensors
 from tsunagi.runtime.settings import Settings
+from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.operators import Frame, Stateless
 from tsunagi.worker.plan_book import PlanBook
 
@@ -65,6 +69,31 @@ def one_slot(tmp_path) -> PlanBook:
     book = PlanBook(Settings(), "gw-1", table, structlog.get_logger())
     book.on_plan(*plan(placement=Placement(serial=1, slots=1, slot=pack_sensors([0]), table_sha256=table.digest(1))))
     return book
+
+
+def test_slots_go_by_the_table_in_force_and_keep_the_old_one_if_a_record_holds_none(tmp_path):
+    book = one_slot(tmp_path)
+    assert book.on_plan(*plan(assignment=Assignment(slot=0, owner="gw-1", serial=1)))
+    (tmp_path / "new.csv").write_text("sensor,edge,was\nb,f,a\nc,f,\n", encoding="utf-8")
+    change = fleet_change(book.table, read_sensors(tmp_path / "new.csv"))
+    assert book.on_plan(*plan(table=pack_table(change.table, by="apply", from_us=1), serial=5))
+    ((_, wish),) = book.wishes()
+    config = wish.config
+    assert (config.sensors, config.names, config.edges) == ((0,), ("b",), ("f",)), "c has no slot yet"
+    assert (config.model_names, config.former, config.changeable) == (("a",), ((0, "e"),), True)
+    slots = Placement(serial=2, slots=1, slot=pack_sensors([0, 0]), table_sha256=change.table.digest(2))
+    assert book.on_plan(*plan(placement=slots))
+    ((_, wish),) = book.wishes()
+    assert wish.config.names == ("b", "c")
+    assert SlotConfig.parse(wish.config.text()) == wish.config
+    assert book.table_serial == 5
+
+    with structlog.testing.capture_logs() as logs:
+        assert book.on_plan(*plan(table=FleetTable(csv=b"no table"), serial=6))
+    assert logs[0]["event"] == "the sensors table in force stays as it was"
+    assert book.table_serial == 5
+    ((_, again),) = book.wishes()
+    assert again.config == wish.config
 
 
 @pytest.mark.parametrize(
