@@ -9,10 +9,13 @@ import structlog
 
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.clock import ManualClock
-from tsunagi.runtime.log import HEARTBEATS
-from tsunagi.runtime.messages import Heartbeat, Workers
+from tsunagi.runtime.columns import sensors
+from tsunagi.runtime.fleet_change import fleet_change
+from tsunagi.runtime.fleet_table import pack_table, unpack_table
+from tsunagi.runtime.log import HEARTBEATS, PLAN
+from tsunagi.runtime.messages import VERSION, Heartbeat, Plan, Workers
 from tsunagi.runtime.sensors import Sensor, SensorTable
-from tsunagi.runtime.settings import ScalerSettings, Settings
+from tsunagi.runtime.settings import ScalerSettings, Settings, SlotsSettings
 from tsunagi.runtime.testing import MemoryLog
 from tsunagi.scaler.scaler import Scaler
 
@@ -44,3 +47,38 @@ def test_a_clock_that_jumps_neither_holds_decisions_up_nor_hurries_them(
     assert len(asked) > 80
     assert max(map(abs, asked)) < 1e-3
     assert log.records(HEARTBEATS)
+
+
+def test_new_sensors_are_placed_and_the_table_in_force_outlives_the_file() -> None:
+    clock = ManualClock()
+    log = MemoryLog(clock, dict.fromkeys(topics.TOPICS, 1))
+    settings = Settings(scaler=ScalerSettings(launcher="none"), slots=SlotsSettings(count=2))
+    old = SensorTable(tuple(Sensor(number, f"s{number}", "ab"[number % 2]) for number in range(4)))
+
+    def turns(scaler: Scaler, count: int = 40) -> list[Plan]:
+        for _ in range(count):
+            clock.advance(0.1)
+            scaler.heartbeats.send()
+            scaler.step()
+        return [Plan.FromString(record.value or b"") for record in log.records(PLAN)]
+
+    scaler = Scaler(settings, old, log, clock, _silent)
+    first = turns(scaler)
+    assert [plan.WhichOneof("body") for plan in first] == ["table", "placement"]
+    assert first[0].table.from_us == 0
+    wanted = SensorTable(
+        (Sensor(0, "new", "b"), Sensor(1, "s0", "b"), Sensor(2, "s3", "a"), Sensor(3, "x", "a", was="s1"))
+    )
+    table = fleet_change(unpack_table(first[0].table), wanted).table
+    user = log.client("user").producer()
+    change = Plan(version=VERSION, serial=2, table=pack_table(table, by="apply", from_us=1))
+    user.send(PLAN, 0, b"table", change.SerializeToString())
+    found = turns(scaler)
+    assert [plan.WhichOneof("body") for plan in found[2:]] == ["table", "placement"]
+    before, after = (sensors(plan.placement.slot).tolist() for plan in (found[1], found[3]))
+    assert after[:4] == before
+    assert len(after) == 5
+    assert table.placed(5, found[3].placement.table_sha256)
+    scaler.close()
+    again = Scaler(settings, old, log, clock, _silent)  # its file is the old one
+    assert len(turns(again)) == len(found)
