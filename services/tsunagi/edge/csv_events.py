@@ -60,6 +60,12 @@ class CsvWithEvents:
         events = {stream: source.progress(after_us) for stream, source in self._events.items()}
         return replace(self._readings.progress(after_us), events=events)
 
+    def change(self) -> int:
+        """Read the next rows again, after the files have got other sensors; return the time of that of the readings."""
+        for source in self._events.values():
+            source.change()
+        return self._readings.change()
+
     def close(self) -> None:
         for source in self._all:
             source.close()

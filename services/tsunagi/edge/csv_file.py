@@ -15,6 +15,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 
+from tsunagi.edge.own_sensors import edges_by_name
 from tsunagi.edge.source import FilePosition, SourceError
 from tsunagi.edge.window import Places
 from tsunagi.query.form import Cells
@@ -79,6 +80,9 @@ class RowFile(Protocol):
         Raises:
             SourceError: the row cannot be used; the message names file, line and column, found and expected.
         """
+
+    def change(self, table: SensorTable, wanted: tuple[Sensor, ...]) -> list[Sensor]:
+        """Read other sensors from the next `seek` on; return those that should have a column and have none."""
 
     def close(self) -> None:
         """Close the file."""
@@ -157,6 +161,7 @@ class CsvFile:
         self._header = header.names
         self.has_time = header.timed
         seen = {name: place for place, name in enumerate(header.names)}
+        self._sensor_columns = header.sensors
         self._find_columns(header, seen, table, wanted)
         self._place = self.first = FilePosition(0, header.line, header.offset)
         self._last_us: int | None = None
@@ -176,23 +181,34 @@ class CsvFile:
             SourceError: the header lacks a column.
         """
         where = f"{self.path}, line {header.line - 1}"
-        known = {sensor.name for sensor in table.sensors}
-        if not known & seen.keys():
+        if not edges_by_name(table).keys() & seen.keys():
             raise SourceError(
                 f"{where}: no column is in the sensors table (found {some(self._header)}, expected "
                 f"{some(sensor.name for sensor in wanted)})"
             )
-        missing = [sensor for sensor in wanted if sensor.name not in seen]
+        missing = self._choose_columns(table, wanted)
         if missing and not self._lacking:
             raise SourceError(
                 f"{where}: the sensors table contradicts the data: no column for "
                 f"{some(sensor.name for sensor in missing)} (edge {missing[0].edge!r}), found {some(self._header)}"
             )
-        self._columns = [seen[sensor.name] for sensor in wanted if sensor.name in seen]
+
+    def _choose_columns(self, table: SensorTable, wanted: tuple[Sensor, ...]) -> list[Sensor]:
+        """Note which columns are read; return the sensors that have none."""
+        seen = {name: place for place, name in enumerate(self._header)}
+        columns = [seen.get(sensor.name, seen.get(sensor.key)) for sensor in wanted]
+        self._columns = [column for column in columns if column is not None]
         self._all: Places = np.array(
-            [place for place, sensor in enumerate(wanted) if sensor.name in seen], dtype=np.intp
+            [place for place, column in enumerate(columns) if column is not None], dtype=np.intp
         )
-        self._strangers = [(seen[name], name) for name in header.sensors if name not in known]
+        known = edges_by_name(table)
+        self._strangers = [(seen[name], name) for name in self._sensor_columns if name not in known]
+        return [sensor for sensor, column in zip(wanted, columns, strict=True) if column is None]
+
+    def change(self, table: SensorTable, wanted: tuple[Sensor, ...]) -> list[Sensor]:
+        """Read other sensors from the next `seek` on; return those that should have a column and have none."""
+        missing = self._choose_columns(table, wanted)
+        return [] if self._lacking else missing
 
     @property
     def unknown(self) -> tuple[str, ...]:

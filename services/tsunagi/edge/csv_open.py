@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tsunagi.edge.csv_events import CsvWithEvents
-from tsunagi.edge.csv_file import CsvFile, RowFile
+from tsunagi.edge.csv_file import CsvFile, RowFile, some
 from tsunagi.edge.csv_source import CsvSource, Timing
 from tsunagi.edge.csv_tuples import CsvTuples
 from tsunagi.edge.dead_letters import RATE
@@ -73,6 +73,8 @@ class CsvOpener:
             headers = [self.digest, *(file.header_sha256 for file in self._events.values())]
             self.digest = hashlib.sha256("".join(headers).encode()).hexdigest()
         self.letters_per_s: float | None = RATE
+        self.lacking = ""
+        self._opened: CsvSource | CsvWithEvents | None = None
 
     def _open_events(
         self,
@@ -109,7 +111,7 @@ class CsvOpener:
         )
         progress = None if position is None else position.progress
         resume = progress if isinstance(progress, FileProgress) else None
-        readings = CsvSource(self._file, timing, origin_us, now_us, resume)
+        self._opened = readings = CsvSource(self._file, timing, origin_us, now_us, resume)
         if not self._events:
             return readings
         kept = {} if resume is None else resume.events
@@ -119,7 +121,20 @@ class CsvOpener:
             )
             for stream, file in self._events.items()
         }
-        return CsvWithEvents(readings, events)
+        self._opened = CsvWithEvents(readings, events)
+        return self._opened
+
+    def change(self, table: SensorTable, own: tuple[Sensor, ...], now_us: int) -> int:
+        if not own:  # the file goes on as it did, so that it is at the right row when there are sensors again
+            return 0
+        lacking = self._file.change(table, own)
+        for file in self._events.values():
+            file.change(table, own)
+        self.lacking = f"{self._file.path}: no column for {some(item.name for item in lacking)}" if lacking else ""
+        if self._opened is None:
+            self._file.seek(self._file.first)
+            return 0
+        return self._opened.change()
 
     def close(self) -> None:
         for file in (self._file, *self._events.values()):

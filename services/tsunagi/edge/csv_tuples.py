@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tsunagi.edge.csv_file import CsvFile, CsvRow, some
+from tsunagi.edge.own_sensors import edges_by_name, places_by_name
 from tsunagi.edge.source import FilePosition, SourceError
 from tsunagi.edge.tuple_form import CellError, read_text
 from tsunagi.query.form import TupleForm, first_number
@@ -34,11 +35,15 @@ class CsvTuples(CsvFile):
         self, path: Path, table: SensorTable, wanted: tuple[Sensor, ...], form: TupleForm, *, repeat: bool = False
     ) -> None:
         self._form = form
-        self._known = {sensor.name for sensor in table.sensors}
-        self._place_of = {sensor.name: np.array([place]) for place, sensor in enumerate(wanted)}
+        self.change(table, wanted)
+        super().__init__(path, table, wanted, repeat=repeat)
+
+    def change(self, table: SensorTable, wanted: tuple[Sensor, ...]) -> list[Sensor]:
+        self._known = edges_by_name(table)
+        self._place_of = {name: np.array([place]) for name, place in places_by_name(wanted).items()}
         first = bool(wanted) and wanted[0].edge == table.edges[0]
         self._keyless = np.array([0]) if first else None
-        super().__init__(path, table, wanted, repeat=repeat)
+        return []
 
     def _find_columns(
         self, header: Header, seen: Mapping[str, int], table: SensorTable, wanted: tuple[Sensor, ...]

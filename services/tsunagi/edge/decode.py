@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeGuard
 
 from tsunagi.edge.inbox import Message
+from tsunagi.edge.own_sensors import edges_by_name, places_by_name
 from tsunagi.edge.source import UNKNOWN_SENSOR
 from tsunagi.edge.tuple_form import CellError, read_json
 from tsunagi.edge.window import NOT_A_NUMBER
@@ -105,8 +106,8 @@ class Decoder:
         self._keyless = table.edges[0] if table.edges else ""
         self.edge = own[0].edge if own else ""
         self._sensor_key = source.sensor_key if form is None else form.key
-        self._places = {sensor.name: place for place, sensor in enumerate(own)}
-        self._edges = {sensor.name: sensor.edge for sensor in table.sensors}
+        self._places = places_by_name(own)
+        self._edges = edges_by_name(table)
         self._source = source
         self._times = TimeForm(source.time_unit)
         self._key_first = key_first

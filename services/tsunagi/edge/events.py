@@ -37,6 +37,9 @@ class EventSteps:
         slide_us: length of a step, microseconds.
         most_bytes: most bytes of the events of a step. All of them are in one record.
         needed: chooses what is sent; None = all of it.
+
+    Attributes:
+        most_bytes: as the argument; it may be changed.
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class EventSteps:
             name: sum(WIRE[kind].itemsize + 1 for kind in kinds.values()) for name, kinds in self._kinds.items()
         }
         self._slide_us = slide_us
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
         self._open: dict[int, list[_Event]] = {}
         self._sizes: dict[int, int] = {}
 
@@ -63,7 +66,7 @@ class EventSteps:
             return LATE
         texts = [cell for cell in cells.values() if isinstance(cell, str)]
         size = self._widths[stream] + sum(len(text.encode()) + _TEXT_BYTES for text in texts)
-        if self._sizes.get(step, 0) + size > self._most_bytes:
+        if self._sizes.get(step, 0) + size > self.most_bytes:
             return STEP_FULL
         self._sizes[step] = self._sizes.get(step, 0) + size
         self._open.setdefault(step, []).append(_Event(time_us, stream, cells))

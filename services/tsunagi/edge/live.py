@@ -42,7 +42,7 @@ _NEVER_US = -(1 << 62)
 
 
 Identity = tuple[Any, ...]
-"""(stream, place, time, value, columns of a tuple): what a repeated delivery has in common with the first one."""
+"""(stream, sensor, time, value, columns of a tuple): what a repeated delivery has in common with the first one."""
 
 
 class LiveFeed(Protocol):
@@ -126,9 +126,7 @@ class LiveSource:
         self.fault = ""
         self._feed, self._inbox, self._decoder, self._rules = feed, inbox, decoder, rules
         self._slide_us, self._window_us = steps.slide_us, steps.window_us
-        self._names = [sensor.name for sensor in own]
-        self._held_us = [0 if np.isnan(sensor.max_age_s) else round(sensor.max_age_s * MICROSECONDS) for sensor in own]
-        self._places: list[Places] = [np.array([place]) for place in range(len(own))]
+        self._know(own)
         self._run = run
         # Only a feed with positions can be read again from where the last incarnation was.
         self._going_on = resume is not None and bool(resume.partitions)
@@ -156,6 +154,16 @@ class LiveSource:
         self._dropped = 0
         self._unusable: list[Unusable] = []
         feed.start(inbox, resume)
+
+    def _know(self, own: tuple[Sensor, ...]) -> None:
+        self._own = own
+        self._held_us = [0 if np.isnan(sensor.max_age_s) else round(sensor.max_age_s * MICROSECONDS) for sensor in own]
+        self._places: list[Places] = [np.array([place]) for place in range(len(own))]
+
+    def change(self, decoder: Decoder | FieldsDecoder, own: tuple[Sensor, ...]) -> None:
+        """Go on with other sensors; the connection, the queue and the offsets stay as they are."""
+        self._decoder = decoder
+        self._know(own)
 
     @property
     def finished(self) -> bool:
@@ -280,7 +288,7 @@ class LiveSource:
                 self._unusable.append(self._reject(message, number, fault, letter=fault.reason != REPEATED))
             return
         if self._feed.may_repeat and not found.arrival:
-            key = _identity(found)
+            key = self._identity(found)
             if key not in self._seen:
                 self._seen.add(key)
                 self._seen_in_order.append(key)
@@ -302,11 +310,11 @@ class LiveSource:
 
     def _untimely(self, reading: Reading, message: Message, now_us: int) -> ReadingFault | None:
         """Return why a reading's time does not fit; an empty reason means that it is skipped as too old."""
-        name = reading.stream or self._names[reading.place]
+        name = reading.stream or self._own[reading.place].name
         ahead_us = reading.time_us - now_us
         if ahead_us > self._rules.max_ahead_us:
             return ReadingFault(AHEAD, name, f"its time is {_seconds(ahead_us)} s ahead of the edge's clock")
-        if message.repeated and _identity(reading) in self._seen:
+        if message.repeated and self._identity(reading) in self._seen:
             return ReadingFault(REPEATED, name, "delivered again by the broker")
         held_us = 0 if reading.stream else self._held_us[reading.place]
         if reading.time_us > self._begin_us() or now_us - reading.time_us < held_us:
@@ -339,10 +347,10 @@ class LiveSource:
         name = f"{scheme}/{middle}/{message.offset}" + (f"/{number}" if number else "")
         return Origin(name, message.place, message.partition, message.offset, message.payload)
 
-
-def _identity(reading: Reading) -> Identity:
-    cells = () if reading.cells is None else tuple(reading.cells.values())
-    return reading.stream, reading.place, reading.time_us, reading.value, *cells
+    def _identity(self, reading: Reading) -> Identity:
+        cells = () if reading.cells is None else tuple(reading.cells.values())
+        sensor = None if reading.stream else self._own[reading.place].id  # the columns of an event name its sensor
+        return reading.stream, sensor, reading.time_us, reading.value, *cells
 
 
 def _seconds(us: int) -> str:

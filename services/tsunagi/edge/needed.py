@@ -81,6 +81,7 @@ class Needed(Needs):
 
     Attributes:
         form: the columns that are sent.
+        names: as the argument; whoever changes the sensors changes them.
 
     Raises:
         QueryError: a statement of a file cannot be understood.
@@ -90,7 +91,7 @@ class Needed(Needs):
         super().__init__()
         self.form = form
         self._all = form
-        self._names = list(names)
+        self.names = names
         self._statements = Statements(settings)
         self._understand()
 
@@ -119,7 +120,7 @@ class Needed(Needs):
             return np.ones(len(rows), dtype=np.bool_)
         found: dict[str, Column] = {
             "time": Column(Kind.TIMESTAMP, np.array([row.time_us + offset_us for row in rows], dtype=np.int64)),
-            self._all.key: texts([self._names[int(row.places[0])] for row in rows]),
+            self._all.key: texts([self.names[int(row.places[0])] for row in rows]),
         }
         for name, kind in self.form.kinds.items():
             found[name] = column(kind, [(row.cells or {}).get(name) for row in rows])

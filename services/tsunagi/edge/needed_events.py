@@ -40,6 +40,11 @@ class NeededEvents(Needs):
         self._files = {item.name: item for item in read_definitions(settings.query.files)}
         self._understand()
 
+    def change(self, table: SensorTable) -> None:
+        """Go on with another sensors table, whose attributes queries may read."""
+        self._attributes = attribute_kinds(table)
+        self._understand()
+
     def choose(self, stream: str, events: Sequence[Cells]) -> Sequence[Cells]:
         """Return the events that some query may use."""
         sources = self._conditions[stream]

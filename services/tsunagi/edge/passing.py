@@ -35,6 +35,10 @@ class Passing:
 
     def __init__(self, sensors: tuple[Sensor, ...], last: int | None = None) -> None:
         self.last = last
+        self.change(sensors)
+
+    def change(self, sensors: tuple[Sensor, ...]) -> None:
+        """Go on with other sensors; numbers go on counting."""
         self._ids: Sensors = np.array([sensor.id for sensor in sensors], dtype=np.uint32)
         self._limits = Limits(sensors)
 

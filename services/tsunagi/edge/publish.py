@@ -19,11 +19,13 @@ from tsunagi.edge.spool import Spool, SpooledRecord
 from tsunagi.edge.window import ClosedWindow
 from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.columns import pack_floats, pack_sensors, sensors
+from tsunagi.runtime.fleet_table import unpack_table
 from tsunagi.runtime.log import PLAN, TUPLES, Log, LogError, Position
 from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import (
     VERSION,
     Events,
+    FleetTable,
     HelperRequest,
     LogRecord,
     Placement,
@@ -50,16 +52,20 @@ twice."""
 
 
 class EdgePlacementReader:
-    """Follows the placement and the requests for helpers in `plan`, by the rule of `tsunagi.runtime.plan`.
+    """Follows `plan`, by the rule of `tsunagi.runtime.plan`: sensors table, placement, requests for helpers, queries.
 
     Attributes:
-        current: the newest placement; None until the first one is read.
+        table: the newest sensors table: that of the file until one is read in `plan`.
+        from_us: edges go by the table in steps that end after this event time, microseconds; None = it is that of the
+            file.
+        current: the newest placement; None until the plan has been read to its end and has one.
         helpers: for each slot that asks for helpers, the ids of the sensors that it asks for.
         queries: statements that were added or dropped; whoever takes them empties the list.
         caught_up: whether all has been read that stood in `plan` at the start.
         trouble: why there is no placement yet, for people.
 
     Args:
+        table: the sensors table of the file.
         member: checks which system the log belongs to; None means that any system's log will do.
     """
 
@@ -71,6 +77,8 @@ class EdgePlacementReader:
         logger: structlog.stdlib.BoundLogger,
         member: Membership | None = None,
     ) -> None:
+        self.table = table
+        self.from_us: int | None = None
         self.current: Placement | None = None
         self.helpers: dict[int, frozenset[int]] = {}
         self.queries: list[QueryChange] = []
@@ -79,7 +87,7 @@ class EdgePlacementReader:
         self._words = Words()
         self.trouble = "the plan has not been read"
         self._reader = log.reader()
-        self._table = table
+        self._newest: Placement | None = None  # one that has not been compared with the table yet
         self._clock = clock
         self._logger = logger
         self._member = member
@@ -91,7 +99,7 @@ class EdgePlacementReader:
 
         Raises:
             ConfigError: the log is of another system than this state directory.
-            SensorsError: the first placement was made from another sensors table.
+            SensorsError: the first placement contradicts the sensors table.
             LogError: the log has lost records of the plan, or the client failed for good.
         """
         if not self._reading and not self._begin():
@@ -104,13 +112,17 @@ class EdgePlacementReader:
                 continue
             kind = plan.WhichOneof("body")
             if kind == "placement":
-                self._consider(plan.placement)
+                self._newest = plan.placement
+            elif kind == "table":
+                self._hear_table(plan.table, record.offset)
             elif kind == "helpers":
                 asked |= self._hear(plan.helpers)
             elif kind == "query":
                 self.queries.append(plan.query)
             elif kind == "system" and self._member is not None:
                 self._member.hear(plan.system)
+        if self._newest is not None and self.caught_up:  # before, the table that it was made from may be still to come
+            self._consider(self._newest)
         if self.current is None:
             self.trouble = "no placement in the plan yet"
         return self.current is not before or asked
@@ -144,18 +156,42 @@ class EdgePlacementReader:
         self.helpers[request.slot] = wanted
         return True
 
+    def _hear_table(self, record: FleetTable, offset: int) -> None:
+        try:
+            table = unpack_table(record)
+        except SensorsError as error:
+            self._logger.warning("a sensors table cannot be used", offset=offset, by=record.by, detail=str(error))
+            return
+        if self.current is not None and not _fits(self.current, table):
+            self._logger.error("sensors table of another fleet", offset=offset, by=record.by)
+            return
+        self.table, self.from_us = table, record.from_us
+
     def _consider(self, found: Placement) -> None:
-        rows = len(found.slot) // 4
-        if rows <= len(self._table) and found.table_sha256 and not self._table.placed(rows, found.table_sha256):
+        rows = placed_rows(found)
+        if rows > len(self.table) and self.from_us is not None:
+            return  # the table that has these sensors is still to come
+        self._newest = None
+        if rows <= len(self.table) and not _fits(found, self.table):
             if self.current is None:
                 raise SensorsError(
                     f"the sensors table contradicts the placement {found.serial} in the plan: its first {rows} rows "
-                    f"have the digest {self._table.digest(rows)[:12]}, expected {found.table_sha256[:12]}"
+                    f"have the digest {self.table.digest(rows)[:12]}, expected {found.table_sha256[:12]}"
                 )
             self._logger.error("placement of another sensors table", serial=found.serial, kept=self.current.serial)
             return
         self.current = found
+        self.helpers = {slot: wanted for slot, wanted in self.helpers.items() if slot < found.slots}
         self._logger.info("placement", serial=found.serial, slots=found.slots, sensors=rows)
+
+
+def placed_rows(placement: Placement) -> int:
+    """Return how many rows of the sensors table have a slot."""
+    return len(placement.slot) // 4
+
+
+def _fits(placement: Placement, table: SensorTable) -> bool:
+    return not placement.table_sha256 or table.placed(placed_rows(placement), placement.table_sha256)
 
 
 class EdgePublisher:
@@ -206,10 +242,16 @@ class EdgePublisher:
         """How many records the log has not acknowledged."""
         return len(self.spool)
 
+    def change(self, own: tuple[Sensor, ...]) -> None:
+        """Go on with other sensors, from the next step on. They have no places before `place` is called."""
+        self._own = own
+        self._slot_of = np.full(len(own), _NOWHERE, dtype=np.int64)
+        self._slots, self._lent = [], {}
+
     def place(self, placement: Placement) -> None:
         """Send sensors where a placement says, from the next step on."""
         slots = sensors(placement.slot)
-        ids = np.array([sensor.id for sensor in self._own])
+        ids = np.array([sensor.id for sensor in self._own], dtype=np.int64)
         known = ids < len(slots)
         slot_of = np.full(len(ids), _NOWHERE, dtype=np.int64)
         slot_of[known] = slots[ids[known]]

@@ -18,9 +18,10 @@ from tsunagi.edge.counts import Counts
 from tsunagi.edge.dead_letters import DeadLetters
 from tsunagi.edge.events import EventSteps
 from tsunagi.edge.namesakes import Namesakes
+from tsunagi.edge.own_sensors import kept_places
 from tsunagi.edge.passing import Passed, Passing
 from tsunagi.edge.position import PositionFile
-from tsunagi.edge.publish import EdgePlacementReader, EdgePublisher
+from tsunagi.edge.publish import EdgePlacementReader, EdgePublisher, placed_rows
 from tsunagi.edge.source import UNKNOWN_SENSOR, EdgePosition, Opener, Source, SourceError, SourceRow, Unusable
 from tsunagi.edge.sources import make_opener
 from tsunagi.edge.spool import Spool
@@ -30,7 +31,7 @@ from tsunagi.query.form import TupleForm, to_columns
 from tsunagi.runtime.clock import Clock, SteadyClock
 from tsunagi.runtime.log import Log
 from tsunagi.runtime.messages import Heartbeat
-from tsunagi.runtime.sensors import Sensor, SensorsError, SensorTable, read_sensors
+from tsunagi.runtime.sensors import Sensor, SensorsError, SensorTable, read_sensors, write_in_force
 from tsunagi.runtime.settings import MICROSECONDS, Settings
 from tsunagi.system.identity import Membership
 
@@ -70,7 +71,7 @@ class EdgeService:
         done: whether the source has ended and the log has acknowledged every record.
 
     Raises:
-        SensorsError: the table has no sensor of this edge, or contradicts the placement.
+        SensorsError: the file of the sensors table cannot be used.
         SourceError: the source, the spool or the edge's position cannot be used.
         ReplacedError: a newer process of this edge has taken over. `step` raises it too.
     """
@@ -89,13 +90,9 @@ class EdgeService:
     ) -> None:
         table = read_sensors(settings.sensors)
         self._own = table.of_edge(edge)
-        if not self._own:
-            raise SensorsError(
-                f"{settings.sensors}: no sensor of edge {edge!r}; found the edges {', '.join(table.edges)}"
-            )
         self.name = edge
         self.done = False
-        self._table = table
+        self._table = self._file_table = table
         self._given_opener = opener
         self._settings = settings
         clock = self._clock = SteadyClock(clock)
@@ -128,6 +125,7 @@ class EdgeService:
         if settings.query.mode == "tuples":
             self._passing = Passing(self._own, None if self._position is None else self._position.step)
         self._source: Source | None = None
+        self._in_force = False  # whether the edge has gone over from the file's table to the one in `plan`
         self._begun = (0, 0)
         self._skipped = 0
         self._counts = Counts(edge)
@@ -139,10 +137,13 @@ class EdgeService:
 
     def ready(self) -> tuple[bool, str]:
         """Return whether steps are being published, and what is wrong; a source that is away leaves the edge ready."""
+        if not self._own and self._placements.caught_up:
+            return False, f"the sensors table in force has no sensor of edge {self.name!r}"
         if self._source is None:
             return False, self._placements.trouble
+        source = self._source
         return True, "; ".join(
-            filter(None, (self._source.trouble, self._source.fault, self._clock_fault, self._disk_fault))
+            filter(None, (source.trouble, source.fault, self._opener.lacking, self._clock_fault, self._disk_fault))
         )
 
     @property
@@ -171,6 +172,7 @@ class EdgeService:
         """Do what is due, without waiting; return in how many seconds something may be due again.
 
         Raises:
+            SensorsError: the table has no sensor of this edge, or contradicts the placement.
             SourceError: the source is malformed from here on.
             ConfigError: the log is of another system than this edge's state directory.
             LogError: a record can never be delivered.
@@ -179,22 +181,17 @@ class EdgeService:
         self.publisher.poll()
         if self.publisher.depth == 0:  # only while the broker answers: reading may take its time
             self._namesakes.poll()
-        if self._placements.poll() and self._placements.current is not None:
-            self.publisher.place(self._placements.current)
-            self.publisher.help(self._placements.helpers)
+        if self._placements.poll():
+            self._place()
         self._hear_queries()
         self._follow_clock()
         now_us = self._clock.now_us()
         if self._source is None:
-            chooses = self._needed is not None or self._needed_events is not None
-            unheard = chooses and not self._placements.caught_up  # of queries
-            if self._placements.current is None or unheard:
-                self._say("waiting for the placement", reason=self._placements.trouble)
+            if not self._may_open(now_us):
                 return _IDLE_S
             self._source = self._open(now_us)
         source = self._source
-        # While this many letters wait for the log, reading on would only fill the memory.
-        rows = [] if self.dead_letters.full else source.due(now_us, MAX_ROWS)
+        rows = self._read(source, now_us)
         self._note_skipped(source)
         if self._passing is None:
             for row in rows:
@@ -218,6 +215,24 @@ class EdgeService:
             return _IDLE_S
         at_once = more or len(rows) == MAX_ROWS or (source.waiting > 0 and not self.dead_letters.full)
         return 0.0 if at_once else self._until_due_s(source, now_us)
+
+    def _may_open(self, now_us: int) -> bool:
+        """Go by the table in force; return whether the source can be opened."""
+        plan = self._placements
+        if plan.caught_up and (not self._in_force or self._must_change(now_us + self._offset_us)):
+            self._in_force = True
+            self._change_over(now_us)
+        if plan.caught_up and not self._own:
+            if plan.from_us is None:
+                raise SensorsError(
+                    f"{self._settings.sensors}: no sensor of edge {self.name!r}; found the edges "
+                    f"{', '.join(self._table.edges)}"
+                )
+            self._say("waiting for sensors", reason=self.ready()[1])
+            return False
+        if plan.current is None:
+            self._say("waiting for the placement", reason=plan.trouble)
+        return plan.current is not None
 
     def fill(self, beat: Heartbeat) -> None:
         """Write the edge's last step into a heartbeat; -1 before the first one."""
@@ -273,13 +288,27 @@ class EdgeService:
     def _make_opener(self) -> Opener:
         if self._given_opener is not None:
             return self._given_opener
-        return make_opener(
-            self._settings, self.name, self._table, self._own, self._logger, self._clock, self._form, self._streams
+        table = self._file_table
+        opener = make_opener(
+            self._settings,
+            self.name,
+            table,
+            table.of_edge(self.name),
+            self._logger,
+            self._clock,
+            self._form,
+            self._streams,
         )
+        if self._table is not table:
+            opener.change(self._table, self._own, self._clock.now_us())
+        return opener
 
     def _no_events(self) -> EventSteps:
-        room = self._settings.kafka.max_message_bytes * 9 // 10 - _VALUE_BYTES * len(self._own)
-        return EventSteps(self._streams, self._settings.slide_us, max(room, 0), self._needed_events)
+        return EventSteps(self._streams, self._settings.slide_us, self._room(), self._needed_events)
+
+    def _room(self) -> int:
+        """Return how many bytes of events a step's record has room for, beside the values of all sensors."""
+        return max(0, self._settings.kafka.max_message_bytes * 9 // 10 - _VALUE_BYTES * len(self._own))
 
     def _load_position(self) -> EdgePosition | None:
         opener = self._opener
@@ -348,9 +377,9 @@ class EdgeService:
         if row.stream:
             self._add_event(row)
             return
-        if not row.again and self._windows.precedes(row.time_us + self._offset_us):
-            # about a second's worth at each start: they get no letters
-            self.dead_letters.counts[EARLY] += len(row.places)
+        early = 0 if row.again else self._windows.early(row.time_us + self._offset_us, row.places)
+        if early:  # about a second's worth at each start, and of new sensors: they get no letters
+            self.dead_letters.counts[EARLY] += early
         rejected = self._windows.add(row.time_us + self._offset_us, row.places, row.values)
         if not row.again:
             self._set_aside(row, rejected)
@@ -385,6 +414,8 @@ class EdgeService:
         complete_us = source.complete_until_us(now_us) + self._offset_us
         for _ in range(MAX_STEPS):
             step = self._windows.next_step
+            if step is not None and self._must_change(self._windows.end_us(step)):
+                self._change_over(now_us)
             if step is None or self._windows.end_us(step) > complete_us:
                 return False
             closed = self._windows.close(step)
@@ -394,6 +425,61 @@ class EdgeService:
                 closed, self._windows.end_us(step), self.incarnation, events=self._events.close(step)
             )
         return True
+
+    def _must_change(self, event_us: int) -> bool:
+        """Return whether a newer table is to be used at an event time: all sensors of this edge have places in it."""
+        table, from_us, placement = self._placements.table, self._placements.from_us, self._placements.current
+        if table is self._table or from_us is None or placement is None or event_us <= from_us:
+            return False
+        return all(sensor.id < placed_rows(placement) for sensor in table.of_edge(self.name))
+
+    def _change_over(self, now_us: int) -> None:
+        """Go by the newest sensors table from here on. What belongs to sensors that stay is carried over."""
+        table, before = self._placements.table, self._own
+        same = table is self._table or write_in_force(table) == write_in_force(self._table)
+        self._table = table
+        if same:
+            return
+        self._own = own = table.of_edge(self.name)
+        since_us = self._opener.change(table, own, now_us) + self._offset_us
+        self._windows.change(own, kept_places(before, own), since_us)
+        if self._passing is not None:
+            self._passing.change(own)
+        if self._needed is not None:
+            self._needed.names = [sensor.name for sensor in own]
+        if self._needed_events is not None:
+            self._needed_events.change(table)
+        self._events.most_bytes = self._room()
+        self.publisher.change(own)
+        self._place()
+        old, new = ({sensor.id for sensor in sensors} for sensors in (before, own))
+        self._logger.info(
+            "fleet table",
+            sensors=len(own),
+            added=len(new - old),
+            removed=len(old - new),
+            from_step=self._windows.next_step,
+            **({"lacking": self._opener.lacking} if self._opener.lacking else {}),
+        )
+
+    def _place(self) -> None:
+        if self._placements.current is not None:
+            self.publisher.place(self._placements.current)
+            self.publisher.help(self._placements.helpers)
+
+    def _read(self, source: Source, now_us: int) -> list[SourceRow]:
+        """Return the rows whose time has come. Where tuples are passed on as they come, a change lies between two."""
+        if self.dead_letters.full:  # reading on would only fill the memory
+            return []
+        until_us = now_us
+        if self._passing is not None:
+            following_us = source.next_us()
+            if self._must_change((now_us if following_us is None else following_us) + self._offset_us):
+                self._change_over(now_us)
+            elif self._must_change(now_us + self._offset_us):  # a file has rows of the time before the change
+                until_us = min(now_us, (self._placements.from_us or 0) - self._offset_us)
+        rows = source.due(until_us, MAX_ROWS)
+        return rows if self._own else []
 
     def _hear_queries(self) -> None:
         for change in self._placements.queries:

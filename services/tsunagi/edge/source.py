@@ -10,6 +10,7 @@ from tsunagi.edge.window import Places
 from tsunagi.query.form import Cells
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.marks import NO_MARK, LogMark
+from tsunagi.runtime.sensors import Sensor, SensorTable
 
 UNKNOWN_SENSOR = "unknown-sensor"
 """Reason of a dead letter: the sensors table has no sensor of this name."""
@@ -233,17 +234,27 @@ class Opener(Protocol):
         name, digest: identify the source, since a position means nothing in another one. Without a digest the source is
             live, and a position in another source is ignored.
         letters_per_s: most dead letters a second; None means no limit.
+        lacking: sensors of this edge that the source cannot have, for people; "" = there are none.
     """
 
     name: str
     digest: str
     letters_per_s: float | None
+    lacking: str
 
     def open(self, now_us: int, position: EdgePosition | None, incarnation: int) -> Source:
         """Begin to read, where `position` says or at the beginning.
 
         Raises:
             SourceError: the source cannot be used, or does not fit the position.
+        """
+
+    def change(self, table: SensorTable, own: tuple[Sensor, ...], now_us: int) -> int:
+        """Read for another sensors table from now on; a source that is open goes on where it is.
+
+        Returns:
+            The event time in microseconds after which no reading is missed of a sensor that is new to the edge; 0 if
+            the source is not open yet.
         """
 
     def close(self) -> None:

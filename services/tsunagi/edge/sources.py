@@ -9,7 +9,7 @@ import structlog
 
 from tsunagi.edge.csv_open import CsvOpener
 from tsunagi.edge.decode import Decoder
-from tsunagi.edge.fields import with_fields
+from tsunagi.edge.fields import FieldsDecoder, with_fields
 from tsunagi.edge.formats import make_format
 from tsunagi.edge.inbox import Inbox
 from tsunagi.edge.kafka_topic import KafkaFeed
@@ -50,21 +50,30 @@ class LiveOpener:
         self.name = feed.scheme
         self.digest = ""
         self.letters_per_s: float | None = None
+        self.lacking = ""
         self._feed = feed
         self._settings = settings
         self._own = own
         self._clock = clock or SystemClock()
         if settings.source.fields and form is not None:
             raise SourceError("[source] fields: found a stream of tuples (CREATE STREAM), expected readings")
-        decoder = Decoder(table, own, settings.source, key_first=key_first, form=form, streams=streams)
-        self._decoder = with_fields(decoder, settings.source, payloads)
+        if payloads is None and settings.source.fields:
+            payloads = make_format(settings.source)
+        self._key_first, self._form, self._streams, self._payloads = key_first, form, streams, payloads
+        self._decoder = self._make_decoder(table)
+        self._opened: LiveSource | None = None
+
+    def _make_decoder(self, table: SensorTable) -> Decoder | FieldsDecoder:
+        source = self._settings.source
+        decoder = Decoder(table, self._own, source, key_first=self._key_first, form=self._form, streams=self._streams)
+        return with_fields(decoder, source, self._payloads)
 
     def open(self, now_us: int, position: EdgePosition | None, incarnation: int) -> LiveSource:
         settings = self._settings
         # Of a position in another source only the step counts, which must not be sent twice: its offsets mean nothing
         # here.
         progress = None if position is None or position.source != self.name else position.progress
-        return LiveSource(
+        self._opened = LiveSource(
             self._feed,
             Inbox(settings.source.queue, now_us=self._clock.now_us),
             self._decoder,
@@ -76,6 +85,15 @@ class LiveOpener:
             until_us=now_us if position is None else position.step * settings.slide_us,
             run=incarnation,
         )
+        return self._opened
+
+    def change(self, table: SensorTable, own: tuple[Sensor, ...], now_us: int) -> int:
+        self._own = own
+        self._decoder = self._make_decoder(table)
+        if self._opened is None:
+            return 0
+        self._opened.change(self._decoder, own)
+        return now_us  # as at the start: what devices send ahead of the clock may have come before
 
     def close(self) -> None:
         self._feed.close()

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tsunagi.edge.csv_file import CsvRow, some
+from tsunagi.edge.own_sensors import edges_by_name, places_by_name
 from tsunagi.edge.source import FilePosition, SourceError
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.tables.block import ReadingBlock, TablePlace
@@ -68,16 +69,14 @@ class TableFile:
         self.first = FilePosition(*file.first)
         self._file = file
         self._repeat = repeat
-        self._place_of = {sensor.name: place for place, sensor in enumerate(wanted)}
-        self._known = {sensor.name for sensor in table.sensors}
-        self._codes: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        if not file.layout.long:
-            lack = [sensor.name for sensor in wanted if sensor.name not in file.names.names]
-            if lack and not lacking:
-                raise SourceError(
-                    f"{self.path}: the sensors table contradicts the data: no column for {some(lack)} "
-                    f"(edge {wanted[0].edge!r}), found {some(file.names.names)}"
-                )
+        self._lacking = lacking or file.layout.long
+        lack = self.change(table, wanted)
+        if lack:
+            raise SourceError(
+                f"{self.path}: the sensors table contradicts the data: no column for "
+                f"{some(sensor.name for sensor in lack)} (edge {wanted[0].edge!r}), found {some(file.names.names)}"
+            )
+        self._strict = True
         self._lap_rows, self._lap_us = self._measure() if repeat else (0, 0)
         self.seek(self.first)
 
@@ -96,6 +95,15 @@ class TableFile:
         begin = TablePlace(place.row - self._lap * self._lap_rows, place.line, place.offset)
         self._items = self._read(begin)
         self._next: _Item | None = None
+
+    def change(self, table: SensorTable, wanted: tuple[Sensor, ...]) -> list[Sensor]:
+        """Read other sensors from the next `seek` on; return those that should have a column and have none."""
+        self._place_of = places_by_name(wanted)
+        self._known = edges_by_name(table)
+        self._codes: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._strict = False
+        found = set(self._file.names.names)
+        return [] if self._lacking else [sensor for sensor in wanted if not found & {sensor.name, sensor.key}]
 
     def skip(self, rows: int) -> None:
         """Pass over so many rows of the file, or over all that are left."""
@@ -192,7 +200,7 @@ class TableFile:
             for name in names[len(self._codes) :]
         ]
         self._codes = np.concatenate([self._codes, np.array(more, dtype=np.int64)])
-        if first and (self._codes == _STRANGER).all():
+        if first and self._strict and (self._codes == _STRANGER).all():
             raise TableError(
                 f"{self.path}: no sensor is in the sensors table (found {some(names)}, expected {some(self._place_of)})"
             )

@@ -8,7 +8,7 @@ closes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,8 @@ OUT_OF_RANGE = "out-of-range"
 
 _NEVER_US = np.iinfo(np.int64).min // 2
 """An event time earlier than any other, in microseconds. Differences to it do not overflow an int64."""
+NEW = -1
+"""Stands for the earlier place of a sensor that the edge did not have before."""
 _FIRST_CAPACITY = 4096
 """Readings that the arrays have room for at first; they double when they are full."""
 
@@ -103,11 +105,9 @@ class SlidingWindows:
         self._slide_us = steps.slide_us
         self._window_us = steps.window_us
         self._aggregate = steps.aggregate
-        self._ids: Sensors = np.array([sensor.id for sensor in sensors], dtype=np.uint32)
-        # NaN: a value is not held over
-        self._max_age_us = np.array([sensor.max_age_s for sensor in sensors]) * MICROSECONDS
-        self._holds = bool(np.isfinite(self._max_age_us).any())
-        self._limits = Limits(sensors)
+        self._know(sensors)
+        # No reading of the sensor after this event time was missed.
+        self._since_us: npt.NDArray[np.int64] = np.full(len(sensors), _NEVER_US, dtype=np.int64)
         self._last_us: npt.NDArray[np.int64] = np.full(len(sensors), _NEVER_US, dtype=np.int64)
         self._last: Floats = np.full(len(sensors), np.nan)
         # Readings that open windows contain, in order of arrival.
@@ -117,6 +117,30 @@ class SlidingWindows:
         self._size = 0
         self._closed_us: int = _NEVER_US
         self.next_step: int | None = None
+
+    def _know(self, sensors: tuple[Sensor, ...]) -> None:
+        self._ids: Sensors = np.array([sensor.id for sensor in sensors], dtype=np.uint32)
+        # NaN: a value is not held over
+        self._max_age_us = np.array([sensor.max_age_s for sensor in sensors]) * MICROSECONDS
+        self._holds = bool(np.isfinite(self._max_age_us).any())
+        self._limits = Limits(sensors)
+
+    def change(self, sensors: tuple[Sensor, ...], kept: Places, since_us: int) -> None:
+        """Go on with other sensors. Those that stay keep their readings; a new one begins with its first whole window.
+
+        Args:
+            sensors: the edge's sensors from now on.
+            kept: intp[n], the earlier place of each of them, or `NEW`.
+            since_us: each reading of a new sensor after this event time will be added.
+        """
+        places = np.full(len(self._ids), NEW, dtype=np.intp)
+        places[kept[kept != NEW]] = np.flatnonzero(kept != NEW)
+        self._places[: self._size] = places[self._places[: self._size]]
+        self._keep(self._places[: self._size] != NEW)
+        self._since_us = _carried(self._since_us, kept, since_us)
+        self._last_us = _carried(self._last_us, kept, _NEVER_US)
+        self._last = _carried(self._last, kept, np.nan)
+        self._know(sensors)
 
     def end_us(self, step: int) -> int:
         """Return the event time at which a step's window ends; the window contains it."""
@@ -160,11 +184,13 @@ class SlidingWindows:
         self._size = end
         return rejected
 
-    def precedes(self, time_us: int) -> bool:
-        """Return whether a reading of that time came before the first whole window, and so is in no window."""
-        if self.next_step is None:
-            return False
-        return self._closed_us < time_us <= self.begin_us(self.next_step)
+    def early(self, time_us: int, places: Places) -> int:
+        """Return how many readings of one event time came before their sensors' first whole windows."""
+        if self.next_step is None or time_us <= self._closed_us:
+            return 0
+        if time_us <= self.begin_us(self.next_step):
+            return len(places)
+        return int((time_us <= self._since_us[places]).sum())
 
     def close(self, step: int) -> ClosedWindow:
         """Close a step: readings up to its end are not taken from now on.
@@ -186,6 +212,7 @@ class SlidingWindows:
             held = ~present & (end_us - self._last_us < self._max_age_us)
             results[held] = self._last[held]
             present |= held
+        present &= self.begin_us(step) >= self._since_us
         self._closed_us = end_us
         self.next_step = step + 1
         self._forget(self.begin_us(step + 1))
@@ -223,7 +250,10 @@ class SlidingWindows:
 
     def _forget(self, time_us: int) -> None:
         """Drop the readings up to `time_us`, which no open window contains."""
-        kept = np.flatnonzero(self._times[: self._size] > time_us)
+        self._keep(self._times[: self._size] > time_us)
+
+    def _keep(self, wanted: npt.NDArray[np.bool_]) -> None:
+        kept = np.flatnonzero(wanted)
         self._size = len(kept)
         for column in (self._times, self._places, self._values):
             column[: self._size] = column[kept]
@@ -233,3 +263,10 @@ class SlidingWindows:
         self._times = np.resize(self._times, capacity)
         self._places = np.resize(self._places, capacity)
         self._values = np.resize(self._values, capacity)
+
+
+def _carried(column: npt.NDArray[Any], kept: Places, fill: float) -> npt.NDArray[Any]:
+    """Return a column of the earlier sensors for those of now; a new sensor gets `fill`."""
+    found = np.full(len(kept), fill, dtype=column.dtype)
+    found[kept != NEW] = column[kept[kept != NEW]]
+    return found

@@ -88,8 +88,9 @@ def test_an_unreadable_plan_is_passed_over(make):
 
 
 def test_an_edge_that_the_table_does_not_know_is_refused(make):
+    edge = make().write().edge("z")
     with pytest.raises(SensorsError, match="no sensor of edge 'z'; found the edges a, b"):
-        make().write().edge("z")
+        edge.step()
 
 
 def test_a_position_in_another_file_or_replay_is_refused(make):

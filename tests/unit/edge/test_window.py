@@ -209,10 +209,11 @@ def test_every_step_holds_exactly_the_readings_of_its_window(data, window, slide
 
 
 def test_what_came_before_the_first_whole_window_is_in_none():
-    windows = make(window=10, slide=2)
-    assert not windows.precedes(0)
+    windows = make(2, window=10, slide=2)
+    both = np.array([0, 1])
+    assert windows.early(0, both) == 0
     windows.observe_from(3 * SECOND)
     assert windows.begin_us(windows.next_step or 0) == 4 * SECOND
-    assert [windows.precedes(second * SECOND) for second in (3, 4, 5)] == [True, True, False]
+    assert [windows.early(second * SECOND, both) for second in (3, 4, 5)] == [2, 2, 0]
     windows.close(7)
-    assert not windows.precedes(5 * SECOND)  # it had its windows, or is late
+    assert windows.early(5 * SECOND, both) == 0  # they had their windows, or are late
