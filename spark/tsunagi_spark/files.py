@@ -9,8 +9,8 @@ import structlog
 from tsunagi.runtime import metrics
 from tsunagi.runtime.log import Log
 from tsunagi.runtime.result_files import ResultFiles
-from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings
+from tsunagi.system.fleet_table import TableFollower
 
 _CLOSE_S = 10.0
 """Longest wait for the end of the thread, in seconds."""
@@ -21,10 +21,12 @@ class FilesThread:
 
     Raises:
         ConfigError, LogError: as in `ResultFiles`.
+        SensorsError: as in `TableFollower`.
     """
 
     def __init__(self, log: Log, settings: Settings) -> None:
-        self._files = ResultFiles(log, settings, lambda: read_sensors(settings.sensors))
+        self._followed = TableFollower(log, settings)
+        self._files = ResultFiles(log, settings, self._followed.poll)
         self._stopping = threading.Event()
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="files", daemon=True)
@@ -51,3 +53,4 @@ class FilesThread:
             self._failure = error
         finally:
             self._files.close()
+            self._followed.close()

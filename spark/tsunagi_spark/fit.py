@@ -152,12 +152,12 @@ def fit_history(
         searched = whole_steps(work, chosen)
         first_step = chosen.first if work.cut.numbered else 0
         keep = np.array(read_often(searched), dtype=np.intp)
-        names = tuple(files.names[place] for place in keep)
+        names = tuple(columns.keys[place] for place in keep)
         tried = keep[some_sensors([columns.edges[place] for place in keep], SEARCHED)]
         tell(f"searching for the structure with {len(tried)} of {len(keep)} sensors")
         model, report = estimate(
             searched[:, tried],
-            [files.names[place] for place in tried],
+            [columns.keys[place] for place in tried],
             edges=[columns.edges[place] for place in tried],
             period=period_of(period, settings.steps, work.cut),
             first_step=first_step,

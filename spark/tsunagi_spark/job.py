@@ -22,8 +22,9 @@ from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.log import RECOVERED, Log, LogError, OffsetLostError
 from tsunagi.runtime.messages import Placement, SparkBeat
 from tsunagi.runtime.placement import PlacementReader
-from tsunagi.runtime.sensors import SensorTable, read_sensors
+from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
+from tsunagi.system.fleet_table import TableFile
 from tsunagi_spark.acknowledge import Acknowledger
 from tsunagi_spark.action import act, named, ordered
 from tsunagi_spark.balance import Balancer, first_order
@@ -106,7 +107,8 @@ class Job:
         self._logger = structlog.get_logger("tsunagi.spark")
         self._id = ""
         self._layout: Layout | None = None
-        self._table: tuple[float, SensorTable] | None = None
+        self._table: SensorTable | None = None
+        self._file = TableFile(settings.sensors)
         self._began_s: float | None = None
         self._overdue: frozenset[int] = frozenset()
         self._stopped: set[str] = set()
@@ -133,7 +135,8 @@ class Job:
         if current is not None:
             self._balancer.check(current)
         made = make_layout(self._sensors(), placement, spark.cores, spark.unknown_group, current)
-        self._programs.check(made.table)
+        if current is None:  # a job that goes on refuses statements that do not fit any more, and runs the others
+            self._programs.check(made.table)
         return True
 
     def reports(self, records: DataFrame) -> DataFrame:
@@ -363,16 +366,15 @@ class Job:
         return self._layout
 
     def _sensors(self) -> SensorTable:
-        """Return the sensors table; read it again if the file has changed."""
-        path = self._settings.sensors
-        changed_s = path.stat().st_mtime if path.exists() else 0.0
-        if self._table is None or self._table[0] != changed_s:
-            self._table = (changed_s, read_sensors(path))
-            self._check_groups(self._table[1])
-        return self._table[1]
+        """Return the sensors table in force: that of `plan` as far as it was read, or the file's if there is none."""
+        table = self._file.read() if self._placements.table is None else self._placements.table
+        if table is not self._table:
+            self._check_groups(table)
+            self._table = table
+        return table
 
     def _check_groups(self, table: SensorTable) -> None:
-        without = [sensor.name for sensor in table.sensors if not sensor.group]
+        without = [sensor.name for sensor in table.present if not sensor.group]
         metrics.SPARK_UNGROUPED.set(len(without))
         if not without:
             return

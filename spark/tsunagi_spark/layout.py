@@ -8,7 +8,7 @@ that is run again uses the same. What a reader sees only grows: a sensor keeps i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -29,6 +29,9 @@ HANDING_ON = 0.1
 """Cost for a core to pack a row for the merge, as a share of the cost of processing the row (docs/measured/psort.md,
 "What decides these figures")."""
 
+_REMOVED_RATE = 1e-6
+"""The rate of a sensor that was removed, in rows a second. It has a core as all have, and rates are above zero."""
+
 
 class LayoutError(ValueError):
     """The sensors table, the placement and the kept state do not belong together."""
@@ -43,7 +46,7 @@ class Layout:
         placement: serial of the placement from which it was made.
         cores: number of P-SORT cores.
         slots: number of partitions of `recovered`.
-        names, units, edges: name, unit and edge of each sensor.
+        names, units, edges: name, unit and edge of each sensor; "" is the edge of one that was removed.
         threshold: float64[sensors], threshold of q2; NaN if there is none.
         group_of: int64[sensors], index into `groups`.
         slot_of: uint32[sensors], the slot of each sensor.
@@ -55,6 +58,8 @@ class Layout:
         home: int64[groups], the partition of `results` that holds the group, for good.
         attributes: the names of the further columns of the sensors table.
         cells: what these columns say of each sensor; "" where they say nothing.
+        keys: the name that each sensor had first; () = none has been renamed.
+        before: the edge of each sensor before its last move, or its removal; () = none has had another.
     """
 
     serial: int
@@ -73,6 +78,8 @@ class Layout:
     home: Ints
     attributes: tuple[str, ...] = ()
     cells: tuple[tuple[str, ...], ...] = ()
+    keys: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Number of sensors."""
@@ -81,11 +88,20 @@ class Layout:
     @cached_property
     def table(self) -> SensorTable:
         """What queries can read of the sensors."""
-        cells = self.cells or ((),) * len(self)
-        columns = zip(self.names, self.edges, self.group_of.tolist(), self.units, self.threshold, cells, strict=True)
+        none = ("",) * len(self)
         rows = (
-            Sensor(place, name, edge, self.groups[group], unit, threshold=float(threshold), attributes=row)
-            for place, (name, edge, group, unit, threshold, row) in enumerate(columns)
+            Sensor(
+                place,
+                name,
+                self.edges[place],
+                self.groups[self.group_of[place]],
+                self.units[place],
+                threshold=float(self.threshold[place]),
+                attributes=self.cells[place] if self.cells else (),
+                was=(self.keys or none)[place],
+                before=(self.before or none)[place],
+            )
+            for place, name in enumerate(self.names)
         )
         return SensorTable(tuple(rows), self.attributes)
 
@@ -142,6 +158,8 @@ class Layout:
             "home": self.home.tolist(),
             "attributes": self.attributes,
             "cells": self.cells,
+            "keys": self.keys,
+            "before": self.before,
         }
         return json.dumps(fields).encode()
 
@@ -170,6 +188,8 @@ class Layout:
             home=np.array(fields["home"], dtype=np.int64),
             attributes=tuple(fields.get("attributes", ())),
             cells=tuple(map(tuple, fields.get("cells", ()))),
+            keys=tuple(fields.get("keys", ())),
+            before=tuple(fields.get("before", ())),
         )
 
 
@@ -213,7 +233,7 @@ def make_layout(
     index = {name: number for number, name in enumerate(groups)}
     group_of = np.array([index[name] for name in group_names], dtype=np.int64)
     if previous is not None:
-        _only_grows(previous, placement, cores, rows_names=[sensor.name for sensor in rows], group_of=group_of)
+        _only_grows(previous, placement, cores, rows, group_of)
     rates = {number: rate_of(sensor) for number, sensor in enumerate(rows)}
     if previous is not None:
         order = previous.order
@@ -237,11 +257,15 @@ def make_layout(
         home=_homes(len(groups), cores, order, previous),
         attributes=table.attributes,
         cells=tuple(sensor.attributes for sensor in rows) if table.attributes else (),
+        keys=tuple(sensor.key for sensor in rows) if any(sensor.was for sensor in rows) else (),
+        before=tuple(sensor.before for sensor in rows) if any(sensor.before for sensor in rows) else (),
     )
 
 
 def rate_of(sensor: Sensor) -> float:
     """Return the rows a second that the table expects for a sensor; 1 if it does not say."""
+    if sensor.removed:
+        return _REMOVED_RATE
     return 1.0 if np.isnan(sensor.rate) else sensor.rate
 
 
@@ -317,6 +341,8 @@ def same(one: Layout, other: Layout) -> bool:
         and one.units == other.units
         and one.attributes == other.attributes
         and one.cells == other.cells
+        and one.keys == other.keys
+        and one.before == other.before
         and one.groups == other.groups
         and one.slots == other.slots
         and np.array_equal(one.threshold, other.threshold, equal_nan=True)
@@ -327,7 +353,7 @@ def same(one: Layout, other: Layout) -> bool:
     )
 
 
-def _only_grows(previous: Layout, placement: Placement, cores: int, rows_names: list[str], group_of: Ints) -> None:
+def _only_grows(previous: Layout, placement: Placement, cores: int, rows: Sequence[Sensor], group_of: Ints) -> None:
     if cores != previous.cores:
         raise LayoutError(
             f"[spark] cores: found {cores}, but the checkpoint was made with {previous.cores}; order across the change "
@@ -335,16 +361,14 @@ def _only_grows(previous: Layout, placement: Placement, cores: int, rows_names: 
         )
     if placement.slots != previous.slots:
         raise LayoutError(f"placement: found {placement.slots} slots, expected {previous.slots} as before")
-    if len(rows_names) < len(previous):
-        raise LayoutError(
-            f"placement: found {len(rows_names)} sensors, expected at least the {len(previous)} of before"
-        )
-    for number, name in enumerate(previous.names):
-        if rows_names[number] != name:
-            raise LayoutError(f"sensors table: sensor {number} is {rows_names[number]!r}, expected {name!r} as before")
+    if len(rows) < len(previous):
+        raise LayoutError(f"placement: found {len(rows)} sensors, expected at least the {len(previous)} of before")
+    for number, key in enumerate(previous.keys or previous.names):
+        if rows[number].key != key:
+            raise LayoutError(f"sensors table: sensor {number} is {rows[number].key!r}, expected {key!r} as before")
         if group_of[number] != previous.group_of[number]:
             raise LayoutError(
-                f"sensors table: the group of {name!r} has changed from "
+                f"sensors table: the group of {rows[number].name!r} has changed from "
                 f"{previous.groups[previous.group_of[number]]!r}; a group's order needs an empty checkpoint"
             )
     moved = np.flatnonzero(sensors(placement.slot)[: len(previous)] != previous.slot_of)

@@ -85,16 +85,17 @@ def fit(
             f"found {last!r}, expected a length of time such as 90s, 30m, 24h or 7d", param_hint="--last"
         )
     settings = load()
-    table = read_sensors(sensors or settings.sensors)
     if history is None:
-        if rows != 1.0 or spark or sample is not None or keys:
+        if rows != 1.0 or spark or sample is not None or keys or sensors is not None:
             raise click.UsageError(
-                "--from-log fits in memory, to all that --last names: expected no --rows, --spark, --sample, --table."
+                "--from-log fits in memory, to all that --last names, by the sensors table in force: expected no "
+                "--rows, --spark, --sample, --table, --sensors."
             )
-        found = read_logged(settings, table, length_us, tell)
+        found, table = read_logged(settings, length_us, tell)
         model, report = fit_steps(found, table, settings.steps, period, tell=tell)
     else:
         form = settings.source.table.changed(keys)
+        table = read_sensors(sensors or settings.sensors)
         model, report = fit_anywhere(
             settings, history, table, rows, period, spark=spark, sample=sample, form=form, tell=tell
         )

@@ -30,6 +30,7 @@ from tsunagi.runtime.plan import Words
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.task import Task
+from tsunagi.system.fleet_table import TableFollower
 from tsunagi.system.plan import append_plan
 from tsunagi.system.topics import offset_of_last
 
@@ -57,7 +58,6 @@ class Learner:
     """One learner process.
 
     Args:
-        table: the sensors. A sensor's id is its row.
         log: the Kafka cluster, or a log in memory.
         threads: whether a thread fits models, so that the loop goes on meanwhile.
     """
@@ -65,7 +65,6 @@ class Learner:
     def __init__(
         self,
         settings: Settings,
-        table: SensorTable,
         log: Log,
         clock: Clock,
         logger: BoundLogger,
@@ -73,11 +72,11 @@ class Learner:
         threads: bool = True,
     ) -> None:
         self._settings = settings
-        self._table = table
         self._log = log
         self._logger = logger
         self._threads = threads
-        self._names = [sensor.name for sensor in table.sensors]
+        self._followed = TableFollower(log, settings)
+        self._table = table = self._followed.table
         self._logged = LoggedSteps(settings, table, "what edges have sent", MOST_BYTES)
         self._collector = self._logged.collector
         self._words = Words()
@@ -92,7 +91,7 @@ class Learner:
         places = [(PLAN, 0), *((TUPLES, slot) for slot in range(log.partitions(TUPLES)))]
         ranges = {place: self._reader.range(*place) for place in places}
         self._at = {place: first for place, (first, _) in ranges.items()}  # the next offset of each partition
-        room_us = MOST_BYTES // (8 * max(1, len(self._names))) * settings.steps.slide_us
+        room_us = MOST_BYTES // (8 * max(1, len(table))) * settings.steps.slide_us
         for topic, slot in places[1:]:  # what is older than there is room for need not be read
             first, end = ranges[topic, slot]
             if end - first > READ_RECORDS:
@@ -109,6 +108,7 @@ class Learner:
         self.heartbeats.leaving = True
         self.heartbeats.close()
         self._reader.close()
+        self._followed.close()
 
     # ---- the loop
 
@@ -118,6 +118,7 @@ class Learner:
         Raises:
             LogError: the log does not take a record.
         """
+        self._use(self._followed.poll())
         try:
             records = self._reader.read(READ_RECORDS, READ_S)
         except OffsetLostError:  # retention was faster than the reading
@@ -145,6 +146,14 @@ class Learner:
             self._waiting = None
         elif self._waiting is not None and not self._out():
             self._put_in_force(*self._waiting)
+
+    def _use(self, table: SensorTable) -> None:
+        """Go by the table in force. A fit that is under way ends with the one before."""
+        if table is self._table or len(table) < len(self._table):  # only a file can shrink, and ids would not fit
+            return
+        self._table = table
+        self._logged.use(table)
+        self._logger.info("a sensors table is in force", sensors=len(table.present), edges=len(table.edges))
 
     def _on_plan(self, record: Record) -> None:
         plan = read_message(Plan, record, self._logger)
@@ -178,7 +187,8 @@ class Learner:
         joining = False
         if self._fitted is not None and self._fitted.good:
             enough = np.flatnonzero(self._collector.readings >= least).tolist()
-            joining = any(self._names[place] not in self._fitted.sensors for place in enough)
+            sensors = [self._table.sensors[place] for place in enough]
+            joining = any(sensor.key not in self._fitted.sensors for sensor in sensors if not sensor.removed)
             # A sensor that was left out of a fit to all these readings joins with one to more of them.
             joining = joining and newest - self._fitted.newest >= least
         return is_due(self._fitted, len(self._collector), newest, least, joining=joining)
@@ -186,8 +196,8 @@ class Learner:
     def _begin(self) -> None:
         assert self._collector.newest is not None  # noqa: S101 - `_is_due` has seen to that
         self._fitting_of = len(self._collector), self._collector.newest
-        history = self._collector.history()
-        self._logger.info("fitting", steps=self._fitting_of[0], sensors=len(self._names))
+        history = self._logged.history()
+        self._logger.info("fitting", steps=self._fitting_of[0], sensors=len(history.names))
         work = partial(fit_steps, history, self._table, self._settings.steps, "auto")
         self._fitting = Task(work, "fit", at_once=not self._threads)
 

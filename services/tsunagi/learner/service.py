@@ -11,7 +11,6 @@ from tsunagi.runtime.clock import SystemClock
 from tsunagi.runtime.health import HealthServer
 from tsunagi.runtime.kafka import KafkaLog, wait_for_topics
 from tsunagi.runtime.loop import StopFlag
-from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings
 from tsunagi.system.identity import belong
 from tsunagi.system.processes import enrol
@@ -29,7 +28,6 @@ def run(settings: Settings) -> int:
         raise ModelError(
             "learner: found [query] without steps or without recover, expected values that can be recovered"
         )
-    table = read_sensors(settings.sensors)
     enrol(settings.state, NODE, "learner")
     stop = StopFlag()
     log = KafkaLog(settings.kafka, client_id=NODE)
@@ -39,7 +37,7 @@ def run(settings: Settings) -> int:
         return 0
     settings = found
     belong(settings, signed)
-    learner = Learner(settings, table, signed, SystemClock(), logger)
+    learner = Learner(settings, signed, SystemClock(), logger)
     health = HealthServer(settings.metrics.host, settings.metrics.port, lambda: (True, ""))
     learner.heartbeats.metrics_host, learner.heartbeats.metrics_port = settings.metrics.advertised, health.port
     learner.start()

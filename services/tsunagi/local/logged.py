@@ -12,6 +12,7 @@ from tsunagi.recovery.step_history import StepHistory
 from tsunagi.runtime.log import TUPLES, Reader
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
+from tsunagi.system.fleet_table import sensors_in_force
 from tsunagi.system.topics import offset_of_last, range_of, records_between, tool_log
 
 _TELL_S = 3.0
@@ -19,9 +20,11 @@ _TELL_S = 3.0
 
 
 def read_logged(
-    settings: Settings, table: SensorTable, last_us: int | None, tell: Callable[[str], None]
-) -> StepHistory:
-    """Return what edges have sent, as the log holds it; estimates of lost readings are not among it.
+    settings: Settings, last_us: int | None, tell: Callable[[str], None]
+) -> tuple[StepHistory, SensorTable]:
+    """Return what edges have sent, as the log holds it, and the sensors table in force.
+
+    Estimates of lost readings, and sensors that were removed, are not among it.
 
     Args:
         last_us: how long before the newest record of each slot it begins, in microseconds; None = all there is.
@@ -29,11 +32,13 @@ def read_logged(
 
     Raises:
         LogError: the log does not answer.
+        SensorsError: as in `sensors_in_force`.
         ModelError: the system has no steps, or the log no readings.
     """
     if settings.query.mode == "tuples":
         raise ModelError('--from-log: found [query] mode = "tuples", expected steps, in which a value can be missing')
     source = tool_log(settings, "fit")
+    table = sensors_in_force(source, settings)
     logged = LoggedSteps(settings, table, f"the log of {settings.kafka.servers}", IN_MEMORY_BYTES)
     reader = source.reader()
     try:
@@ -41,11 +46,11 @@ def read_logged(
             _read_slot(reader, slot, last_us, logged, tell)
     finally:
         reader.close()
-    history, left_out = logged.collector.history(), logged.collector.left_out
+    history, left_out = logged.history(), logged.collector.left_out
     if left_out:
         room = f"{len(history.values)} steps are {IN_MEMORY_BYTES // 2**20} MiB, which is what is fitted in memory"
         tell(f"note: {left_out} older steps are left out: {room}")
-    return history
+    return history, table
 
 
 def _read_slot(

@@ -21,7 +21,7 @@ def attribute_kinds(table: SensorTable) -> dict[str, Kind]:
     """Return the kinds of the table's attributes: DOUBLE if all that is there is a number, else TEXT."""
     found = {}
     for place, name in enumerate(table.attributes):
-        cells = [sensor.attributes[place] for sensor in table.sensors if sensor.attributes[place]]
+        cells = [sensor.attributes[place] for sensor in table.present if sensor.attributes[place]]
         found[name] = Kind.DOUBLE if cells and all(map(_is_number, cells)) else Kind.TEXT
     return found
 
@@ -45,11 +45,12 @@ class Readings:
         self._slide_us = slide_us
         kinds = attribute_kinds(table) if kinds is None else kinds
         names = tuple(sensor.name for sensor in table.sensors)
-        self._numbers = {name: number for number, name in enumerate(names)}
+        # What a query has kept of a renamed sensor has its earlier name.
+        self._numbers = {name: sensor.id for sensor in table.sensors for name in (sensor.key, sensor.name)}
         self._columns: dict[str, Column] = {
             # The code of a name is the id of the sensor.
             "sensor": Column(Kind.TEXT, np.arange(len(names)), None, names),
-            "edge": texts([sensor.edge for sensor in table.sensors]),
+            "edge": texts([sensor.edge or sensor.before or None for sensor in table.sensors]),
             "group": texts([sensor.group or None for sensor in table.sensors]),
             "unit": texts([sensor.unit or None for sensor in table.sensors]),
             "threshold": _numbers([sensor.threshold for sensor in table.sensors]),

@@ -86,17 +86,28 @@ class HistoryColumns:
     def named(cls, names: Sequence[str], where: str, table: SensorTable, steps: StepsSettings) -> HistoryColumns:
         """Look up sensors by name; errors begin with `where`.
 
+        A sensor is known by its name, and by the one that it had first.
+
         Raises:
-            ModelError: the table lacks one of them.
+            ModelError: the table lacks one of them, or two are of one sensor.
         """
-        sensors = {sensor.name: sensor for sensor in table.sensors}
+        sensors = {name: sensor for sensor in table.sensors for name in (sensor.key, sensor.name)}
         unknown = [name for name in names if name not in sensors]
         if unknown:
             raise ModelError(f"{where}: sensor {unknown[0]!r} is not in the sensors table ({len(unknown)} such)")
         of = tuple(sensors[name] for name in names)
+        first: dict[str, str] = {}
+        for name, sensor in zip(names, of, strict=True):
+            if (other := first.setdefault(sensor.key, name)) != name:
+                raise ModelError(f"{where}: found {other!r} and {name!r}, expected one of them: they are one sensor's")
         low = np.nan_to_num(np.array([sensor.minimum for sensor in of]), nan=-WIDEST)
         high = np.nan_to_num(np.array([sensor.maximum for sensor in of]), nan=WIDEST)
         return cls(of, low, high, np.array([sensor.max_age_s for sensor in of]) / steps.interval_s)
+
+    @property
+    def keys(self) -> list[str]:
+        """The name of each column in models: the one that its sensor had first."""
+        return [sensor.key for sensor in self.sensors]
 
     @property
     def edges(self) -> list[str]:
@@ -156,7 +167,7 @@ def fit_steps(
         try:
             model, report = estimate(
                 values,
-                history.names,
+                columns.keys,
                 edges=columns.edges,
                 period=period_of(period, steps, cut),
                 first_step=history.first if cut.numbered else 0,
@@ -195,7 +206,7 @@ def _fitted(
         chosen = period_of(period, steps, cut)
         model, report = estimate(
             aggregates,
-            history.names,
+            columns.keys,
             edges=columns.edges,
             period=chosen,
             first_step=step if cut.numbered else 0,
@@ -252,7 +263,7 @@ def _unnumbered(steps: StepsSettings, cut: Cut) -> str:
 
 def described(model: Model, sensors: Sequence[Sensor], steps: StepsSettings, cut: Cut) -> dict[str, Any]:
     """Return the `about` of a model, with a description of its steps."""
-    units = {sensor.name: sensor.unit for sensor in sensors}
+    units = {sensor.key: sensor.unit for sensor in sensors}
     return {
         **model.about,
         "window": steps.window,

@@ -41,7 +41,8 @@ def show_exploration(
         raise ModelError("recovery explore: found no model, expected --model or [recovery] model")
     model = Model.load(path)
     table_file = sensors or settings.sensors
-    edge_of = {sensor.name: sensor.edge for sensor in read_sensors(table_file).sensors}
+    fleet = read_sensors(table_file)
+    edge_of = {name: fleet.sensors[place].edge for name, place in fleet.ids(list(model.names)).items()}
     unknown = [name for name in model.names if name not in edge_of]
     if unknown:
         raise ModelError(f"{table_file}: found no sensor {unknown[0]!r}, which {path} has ({len(unknown)} such)")

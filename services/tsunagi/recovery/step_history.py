@@ -48,16 +48,25 @@ class StepCollector:
     """
 
     def __init__(self, source: str, names: Sequence[str], most_bytes: int) -> None:
-        self._source, self._names = source, tuple(names)
-        self._most_steps = max(1, most_bytes // (8 * max(1, len(names))))
+        self._source, self._most_bytes = source, most_bytes
+        self._names: tuple[str, ...] = ()
         self._rows: dict[int, Floats] = {}
         self.newest: int | None = None
-        self.readings = np.zeros(len(self._names), dtype=np.int64)
+        self.readings = np.zeros(0, dtype=np.int64)
         self.left_out = 0
+        self.grow(names)
 
     def __len__(self) -> int:
         """Return how many steps are there."""
         return len(self._rows)
+
+    def grow(self, names: Sequence[str]) -> None:
+        """Know more sensors from now on, which come behind those that are there."""
+        more = len(names) - len(self._names)
+        self._names = tuple(names)
+        self._most_steps = max(1, self._most_bytes // (8 * max(1, len(names))))
+        self._rows = {step: np.append(row, np.full(more, np.nan)) for step, row in self._rows.items()}
+        self.readings = np.append(self.readings, np.zeros(more, dtype=np.int64))
 
     def add(self, step: int, sensor: Sensors, value: Floats) -> None:
         """Take values of a step; those of sensors that are not known are passed over."""

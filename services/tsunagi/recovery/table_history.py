@@ -72,7 +72,7 @@ def read_tables(
             if result != results[0]:
                 raise ModelError(f"{file.path}: found results and other tables in one folder, expected either")
         counted = _Counted(tell)
-        columns = HistoryColumns.named([sensor.name for sensor in table.sensors], str(path), table, steps)
+        columns = HistoryColumns.named([sensor.key for sensor in table.sensors], str(path), table, steps)
         if results[0]:  # a value stands for its step, whose time is the end of its window
             cut = Cut(steps.slide_us, steps.slide_us, steps.slide_us, 0, numbered=True)
             max_age_us = np.full(len(table), np.nan)
@@ -80,7 +80,8 @@ def read_tables(
             cut = _cut_of(_times_of(tables, counted), steps)
             max_age_us = columns.max_age * cut.interval
         collector = PaneCollector(cut, steps.aggregate, max_age_us, most_bytes)
-        place_of = {sensor.name: place for place, sensor in enumerate(table.sensors)}
+        # Rows of before a sensor was renamed have its earlier name.
+        place_of = {name: sensor.id for sensor in table.sensors for name in (sensor.key, sensor.name)}
         places = np.empty(0, dtype=np.int64)
         for block in _blocks(tables, counted):
             if len(places) < len(names.names):
@@ -101,8 +102,8 @@ def read_tables(
     end = round(rows * len(values))
     if not end:
         raise ModelError(f"{path}: rows: the share {rows} of {len(values)} steps is none, expected some")
-    seen = np.sort(places)
-    chosen = tuple(table.sensors[place].name for place in seen.tolist())
+    seen = np.unique(places)
+    chosen = tuple(table.sensors[place].key for place in seen.tolist())
     return StepHistory(str(path), chosen, first, values[:end, seen], cut, counted.outside)
 
 

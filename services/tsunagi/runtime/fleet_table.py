@@ -9,6 +9,8 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
+from structlog.stdlib import BoundLogger
+
 from tsunagi.runtime.messages import FleetTable
 from tsunagi.runtime.sensors import SensorsError, SensorTable, read_in_force, write_in_force
 
@@ -44,3 +46,12 @@ def unpack_table(record: FleetTable) -> SensorTable:
     if not unpacker.eof:
         raise SensorsError(f"{_WHERE}: found more than {MOST_BYTES} bytes, or a part")
     return read_in_force(text, _WHERE)
+
+
+def unpack_or_none(record: FleetTable, logger: BoundLogger) -> SensorTable | None:
+    """Return the table of a record; None if it holds none, which is logged: what runs goes on with the one it has."""
+    try:
+        return unpack_table(record)
+    except SensorsError as error:
+        logger.warning("unusable sensors table", by=record.by, error=str(error))
+        return None

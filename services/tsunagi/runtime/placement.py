@@ -1,4 +1,4 @@
-"""Reads `plan` for the Spark job: the placement of sensors in slots, and the statements in CQL that were added."""
+"""Reads `plan` for the Spark job: the sensors table, the placement of sensors, and the statements in CQL."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import time
 
 import structlog
 
+from tsunagi.runtime.fleet_table import KEY, unpack_or_none
 from tsunagi.runtime.log import PLAN, Log, LogError, Position, Reader, Record
 from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import Placement, Plan, QueryChange
 from tsunagi.runtime.plan import Words
+from tsunagi.runtime.sensors import SensorTable
 
 _READ_S = 0.1
 """Longest wait of one read, in seconds."""
@@ -18,12 +20,13 @@ _CATCH_UP_S = 10.0
 
 
 class PlacementReader:
-    """Follows the placements and the statements on `plan`, by the rule of `tsunagi.runtime.plan`.
+    """Follows the sensors tables, the placements and the statements on `plan`, by the rule of `tsunagi.runtime.plan`.
 
     Args:
         log: the log.
 
     Attributes:
+        table: the sensors table in force, as far as `latest` has read; None = `plan` has none.
         statements: the statements in CQL that are in force, by name, as far as `latest` has read.
     """
 
@@ -34,6 +37,7 @@ class PlacementReader:
         self._next = self._ends.range(PLAN, 0)[0]
         self._words = Words()
         self._newest: Placement | None = None
+        self.table: SensorTable | None = None
         self.statements: dict[str, QueryChange] = {}
         self._logger: structlog.stdlib.BoundLogger = structlog.get_logger("tsunagi.placement")
 
@@ -65,10 +69,12 @@ class PlacementReader:
     def _take(self, record: Record) -> None:
         plan = None if record.value is None else read_message(Plan, record, self._logger)
         kind = None if plan is None else plan.WhichOneof("body")
-        if plan is None or kind not in ("placement", "query") or not self._words.take(plan, record.offset):
+        if plan is None or kind not in ("placement", "query", KEY) or not self._words.take(plan, record.offset):
             return
         if kind == "placement":
             self._newest = plan.placement
+        elif kind == KEY:
+            self.table = unpack_or_none(plan.table, self._logger) or self.table
         elif plan.query.text:
             self.statements[plan.query.name] = plan.query
         else:

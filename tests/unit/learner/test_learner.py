@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,12 @@ from tsunagi.recovery.step_history import StepHistory
 from tsunagi.recovery.store import load_from_store
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.columns import Floats, pack_floats, pack_sensors
+from tsunagi.runtime.fleet_table import pack_table
 from tsunagi.runtime.log import HEARTBEATS, PLAN, TUPLES, Position
 from tsunagi.runtime.memory_clients import MemoryReader
 from tsunagi.runtime.messages import VERSION, Heartbeat, LogRecord, ModelTarget, Plan, TupleBatch
 from tsunagi.runtime.plan import Words
-from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.sensors import Sensor, SensorTable, read_sensors
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryLog
 
@@ -52,7 +54,7 @@ class Fleet:
         self.learner = self.start()
 
     def start(self) -> Learner:
-        return Learner(self.settings, self.table, self.log, ManualClock(), structlog.get_logger(), threads=False)
+        return Learner(self.settings, self.log, ManualClock(), structlog.get_logger(), threads=False)
 
     def send(self, steps: int, edges: tuple[int, ...] = (0, 1), sensors: int = SENSORS) -> None:
         """Let edges send some steps; only the first sensors have readings."""
@@ -78,7 +80,7 @@ class Fleet:
         words, found = Words(), []
         for record in self.log.records(PLAN):
             plan = Plan.FromString(record.value or b"")
-            if words.take(plan, record.offset):
+            if words.take(plan, record.offset) and plan.WhichOneof("body") == "model":
                 found.append(plan.model)
         return found
 
@@ -238,6 +240,48 @@ def test_what_there_is_no_room_for_is_not_read(tmp_path: Path, monkeypatch: pyte
     assert min(place.offset for place in asked if place.topic == TUPLES) > 150
     (target,) = fleet.turn(late, turns=60)
     assert LEAST <= target.steps <= 2 * 50
+
+
+def test_it_goes_by_the_table_in_force_while_it_runs(tmp_path: Path) -> None:
+    """A sensor is renamed, one is removed, and one moves: the model has first names, and who is there."""
+    fleet = Fleet(tmp_path)
+    fleet.send(LEAST // 2)
+    fleet.turn()
+    changed = list(fleet.table.sensors)
+    changed[0] = replace(changed[0], name="zero", was="s0")
+    changed[1] = replace(changed[1], edge="", before="e1")
+    changed[2] = replace(changed[2], edge="e1", before="e0")
+    new = Sensor(SENSORS, "new", "e2")
+    body = pack_table(SensorTable((*changed, new)), by="a user", from_us=1)
+    fleet.log.append(PLAN, 0, b"table", Plan(version=VERSION, serial=1, table=body).SerializeToString())
+    fleet.settings.sensors.unlink()
+    fleet.send(LEAST - LEAST // 2)
+    (target,) = fleet.turn()
+    learned = load_from_store(fleet.settings.recovery.store, target.sha256)
+    assert learned.names == ("s0", *(f"s{n}" for n in range(2, SENSORS)))
+    assert target.steps == LEAST
+    for step in range(FIRST + LEAST, FIRST + 2 * LEAST + 1):  # an edge that only the newer table knows
+        batch = TupleBatch(
+            edge="e2", incarnation=1, step=step, event_time_us=step * 1_000_000, sensor=pack_sensors([SENSORS]),
+            value=pack_floats([fleet.rng.normal()]),
+        )  # fmt: skip
+        fleet.send(1)
+        fleet.log.append(TUPLES, 0, b"", LogRecord(version=VERSION, batch=batch).SerializeToString())
+    models = fleet.turn(fleet.start())
+    learned = load_from_store(fleet.settings.recovery.store, models[-1].sha256)
+    assert learned.names == ("s0", *(f"s{n}" for n in range(2, SENSORS)), "new")
+
+
+def test_an_edge_that_has_no_sensors_any_more_is_not_waited_for(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.send(LEAST - BEHIND_STEPS - 1)
+    fleet.send(BEHIND_STEPS + 1, edges=(0,))
+    assert fleet.turn() == []
+    assert fleet.beat().learner.out == ["e1"]
+    moved = [replace(sensor, edge="e0", before=sensor.edge) for sensor in fleet.table.sensors]
+    body = pack_table(SensorTable(tuple(moved)), by="a user", from_us=1)
+    fleet.log.append(PLAN, 0, b"table", Plan(version=VERSION, serial=1, table=body).SerializeToString())
+    assert len(fleet.turn()) == 1
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,19 @@ def test_fit_leaves_out_implausible_readings(small):
     assert report.sensors + len(report.left_out) == 3
 
 
+def test_a_renamed_sensor_is_found_by_both_names_and_has_its_first_one_in_the_model(small):
+    file, table = small
+    renamed = SensorTable((replace(table.sensors[0], name="alpha", was="a"), *table.sensors[1:]))
+    model, _ = fit_history(file, renamed, StepsSettings())
+    file.write_text(file.read_text().replace("a,b,c", "alpha,b,c"))
+    again, _ = fit_history(file, renamed, StepsSettings())
+    assert again.names == model.names == ("a", "b", "c")
+    assert again.identity == model.identity
+    file.write_text(file.read_text().replace("alpha,b,c", "alpha,b,a"))
+    with pytest.raises(ModelError, match=r"small\.csv, line 1: found 'alpha' and 'a', expected one of them"):
+        fit_history(file, renamed, StepsSettings())
+
+
 def test_fit_names_what_does_not_fit(small):
     file, table = small
     few = SensorTable(table.sensors[:2])

@@ -12,7 +12,6 @@ from tsunagi.cli import cli
 from tsunagi.local.logged import read_logged
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.step_history import StepCollector
-from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.times import read_length_us
 
@@ -37,11 +36,23 @@ def test_the_oldest_steps_are_left_out_where_there_is_no_room_and_counted() -> N
     assert collector.left_out == 90
 
 
+def test_sensors_that_come_later_have_had_no_values_before() -> None:
+    collector = StepCollector("here", ["a"], 8 * 10)
+    for step in range(10):
+        collector.add(step, np.array([0], np.uint32), np.array([1.0]))
+    collector.grow(["alpha", "b"])
+    collector.add(9, np.array([1], np.uint32), np.array([2.0]))
+    found = collector.history()
+    assert (found.first, found.names) == (5, ("alpha", "b")), "there is room for half as many steps"
+    np.testing.assert_array_equal(found.values[:, 1], [np.nan] * 4 + [2.0])
+    assert collector.readings.tolist() == [10, 1]
+
+
 def test_nothing_is_an_error() -> None:
     with pytest.raises(ModelError, match="here: found no readings"):
         StepCollector("here", ["a"], 100).history()
     with pytest.raises(ModelError, match="expected steps"):
-        read_logged(Settings.model_validate({"query": {"mode": "tuples"}}), SensorTable(()), None, print)
+        read_logged(Settings.model_validate({"query": {"mode": "tuples"}}), None, print)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1.5h", 5400), ("7d", 604_800), ("5", None), ("h", None)])

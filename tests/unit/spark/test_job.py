@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,10 @@ from pyspark.errors import PythonException
 from tests.spark.world import World, write_table
 from tsunagi.runtime import metrics
 from tsunagi.runtime.clock import ManualClock
+from tsunagi.runtime.fleet_table import pack_table
 from tsunagi.runtime.log import ACKS, PLAN, RECOVERED, LogError
-from tsunagi.runtime.messages import Ack
+from tsunagi.runtime.messages import VERSION, Ack, Plan
+from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings, SlotsSettings, SparkSettings
 from tsunagi.runtime.testing import MemoryLog
 from tsunagi_spark.acknowledge import Acknowledger
@@ -122,6 +125,36 @@ def test_a_grown_table_is_taken_at_a_batch(place: Place) -> None:
     assert (grown.serial, len(grown)) == (2, 10)
     assert decide(place.job(), 3, JobStanding(batch=2, layout=2), 3.0).layout.serial == 2
     assert len(decide(place.job(), 1, JobStanding(batch=0, layout=1), 9.0).layout) == 8
+
+
+def test_the_newest_table_of_plan_rules_over_the_file(place: Place) -> None:
+    place.place()
+    job = place.job()
+    assert job.placed()
+    table = place.world.table
+    moved = tuple(replace(item, edge="other", before=item.edge) for item in table.sensors[1:])
+    gone = replace(table.sensors[0], edge="", before=table.sensors[0].edge, group="")
+    for serial, sensors in ((2, (replace(gone, group="machine-0"), *moved)), (1, table.sensors)):
+        body = pack_table(SensorTable(sensors), by="a user")
+        record = Plan(version=VERSION, serial=serial, table=body).SerializeToString()
+        place.log.append(PLAN, 0, b"table", record)
+    place.log.append(PLAN, 0, b"table", Plan(version=VERSION, serial=3, table={"csv": b"none"}).SerializeToString())
+    place.settings.sensors.unlink()
+    layout = decide(job, 0, JobStanding(), 0.0).layout
+    assert layout.edges == ("", *["other"] * 7)
+    assert layout.table.sensors[0].before == table.sensors[0].edge
+
+
+def test_a_removed_sensor_needs_no_group(place: Place) -> None:
+    place.place()
+    spark = place.settings.spark.model_copy(update={"ungrouped": "refuse"})
+    place.settings = place.settings.model_copy(update={"spark": spark})
+    table = place.world.table
+    gone = replace(table.sensors[0], edge="", before=table.sensors[0].edge, group="")
+    body = pack_table(SensorTable((gone, *table.sensors[1:])), by="a user")
+    place.log.append(PLAN, 0, b"table", Plan(version=VERSION, serial=1, table=body).SerializeToString())
+    assert place.job().placed()
+    assert metrics.SPARK_UNGROUPED._value.get() == 0
 
 
 def test_reports_become_the_next_standing(place: Place) -> None:

@@ -208,6 +208,28 @@ def test_rates_of_a_core_whose_sensors_fall_silent_are_forgotten(settings: Setti
     assert job.states[1].rate.max() < 0.04 * job.states[0].rate.max()
 
 
+@pytest.mark.parametrize("order", ["basic", "full"])
+def test_what_a_removed_sensor_has_sent_is_counted_to_its_end_and_its_group_goes_on(
+    settings: Settings, order: Order
+) -> None:
+    """The expected rows know nothing of the removal: the sensors are silent from a step on."""
+    world = World(settings, read_sensors(settings.sensors), seed=5)
+    layout = layout_of(world, order=order)
+    gone = {1, *np.flatnonzero(layout.group_of == 2).tolist()}  # one sensor of a group, and a whole group
+    job = SmallJob(settings, layout)
+    for number in range(STEPS):
+        if number == STEPS // 2 - 1:  # the table comes before the last rows do
+            edges = tuple("" if sensor in gone else edge for sensor, edge in enumerate(layout.edges))
+            job.layout = replace(layout, serial=2, edges=edges, before=layout.edges)
+        silent = gone if number >= STEPS // 2 else ()
+        step = FIRST_STEP + number
+        job.run([Arrived(slot, number, *world.record(slot, step, silent=silent)) for slot in range(3)])
+    check(world, job, FIRST_STEP + STEPS - 1)
+    assert not job.sidelined
+    assert set(job.delivered().values()) == {FIRST_STEP + STEPS - 1}
+    assert sum(len(rows.step) for rows in job.minute.values()) <= len(world.rows)
+
+
 def test_a_step_waits_for_every_slot_that_holds_the_group(settings: Settings) -> None:
     world, records = make_world(settings)
     job = SmallJob(settings, layout_of(world))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,20 @@ def test_an_attribute_of_another_kind_makes_a_new_version(place: Place) -> None:
     serial = programs.newest(0, {}, layout_of("1", "2"))
     assert programs.newest(serial, {}, layout_of("1", "2", "3")) == serial
     assert programs.newest(serial, {}, layout_of("1", "2", "north")) == serial + 1
+
+
+def test_a_query_whose_column_goes_is_refused_until_the_column_is_back(place: Place) -> None:
+    programs = place.programs(COUNT.replace("n AS SELECT", "file AS SELECT site,") + " GROUP BY site")
+    given = added(n=COUNT, bysite="CREATE QUERY bysite AS SELECT site, COUNT(*) AS n FROM readings GROUP BY site")
+    serial = programs.newest(0, given, LAYOUT)
+    assert names(programs, serial) == ["file", "bysite", "n"]
+    without = replace(LAYOUT, attributes=(), cells=())
+    serial = programs.newest(serial, given, without)
+    assert names(programs, serial) == ["n"]
+    assert all("column site is unknown" in programs.refused[name] for name in ("file", "bysite"))
+    serial = programs.newest(serial, given, LAYOUT)
+    assert names(programs, serial) == ["file", "bysite", "n"]
+    assert not programs.refused
 
 
 def test_groups_stay_where_they_are_and_old_versions_are_removed(place: Place) -> None:
