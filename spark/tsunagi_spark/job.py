@@ -75,6 +75,7 @@ class Job:
 
     Attributes:
         standing: where the job stands after the last batch.
+        table_serial: the serial number of the sensors table that the last batch went by.
         beat: what heartbeats say about the job.
         failure: the error that ended the query, as it was raised here.
     """
@@ -117,6 +118,7 @@ class Job:
         self._stall = Stall()
         metrics.FRONTIER_STALL_S.set_function(self._stall.seconds)
         self.standing = JobStanding()
+        self.table_serial = 0
         self.beat = SparkBeat()
         self.failure: Exception | None = None
 
@@ -307,6 +309,7 @@ class Job:
         """Return the layout in force, extended by what placement and sensors table have added."""
         current = self._load_layout(serial) if serial else None
         placement = self._patiently(self._placements.latest)
+        self.table_serial = self._placements.table_serial
         if placement is None:
             if current is None:
                 raise StateError("no placement on plan")

@@ -137,6 +137,7 @@ def _serve(settings: Settings, log: Log, store: Store, standing: JobStanding, st
     def fill(beat: Heartbeat) -> None:
         beat.step = max((mark.step for mark in job.standing.marks.values()), default=0)
         beat.spark.CopyFrom(job.beat)
+        beat.table = job.table_serial
         beat.spark.fault = "".join(job.standing.faults[-1:])
 
     health = HealthServer(settings.metrics.host, settings.metrics.port, ready)

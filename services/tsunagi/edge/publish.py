@@ -19,7 +19,7 @@ from tsunagi.edge.spool import Spool, SpooledRecord
 from tsunagi.edge.window import ClosedWindow
 from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.columns import pack_floats, pack_sensors, sensors
-from tsunagi.runtime.fleet_table import unpack_table
+from tsunagi.runtime.fleet_table import KEY, unpack_table
 from tsunagi.runtime.log import PLAN, TUPLES, Log, LogError, Position
 from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import (
@@ -58,6 +58,7 @@ class EdgePlacementReader:
         table: the newest sensors table: that of the file until one is read in `plan`.
         from_us: edges go by the table in steps that end after this event time, microseconds; None = it is that of the
             file.
+        table_serial: the serial number of the table's record; 0 = it is that of the file.
         current: the newest placement; None until the plan has been read to its end and has one.
         helpers: for each slot that asks for helpers, the ids of the sensors that it asks for.
         queries: statements that were added or dropped; whoever takes them empties the list.
@@ -78,6 +79,7 @@ class EdgePlacementReader:
         member: Membership | None = None,
     ) -> None:
         self.table = table
+        self.table_serial = 0
         self.from_us: int | None = None
         self.current: Placement | None = None
         self.helpers: dict[int, frozenset[int]] = {}
@@ -166,6 +168,7 @@ class EdgePlacementReader:
             self._logger.error("sensors table of another fleet", offset=offset, by=record.by)
             return
         self.table, self.from_us = table, record.from_us
+        self.table_serial = self._words.in_force(KEY)[0]
 
     def _consider(self, found: Placement) -> None:
         rows = placed_rows(found)

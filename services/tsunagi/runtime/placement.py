@@ -27,6 +27,7 @@ class PlacementReader:
 
     Attributes:
         table: the sensors table in force, as far as `latest` has read; None = `plan` has none.
+        table_serial: the serial number of its record; 0 = `plan` has none.
         statements: the statements in CQL that are in force, by name, as far as `latest` has read.
     """
 
@@ -38,6 +39,7 @@ class PlacementReader:
         self._words = Words()
         self._newest: Placement | None = None
         self.table: SensorTable | None = None
+        self.table_serial = 0
         self.statements: dict[str, QueryChange] = {}
         self._logger: structlog.stdlib.BoundLogger = structlog.get_logger("tsunagi.placement")
 
@@ -75,6 +77,7 @@ class PlacementReader:
             self._newest = plan.placement
         elif kind == KEY:
             self.table = unpack_or_none(plan.table, self._logger) or self.table
+            self.table_serial = plan.serial
         elif plan.query.text:
             self.statements[plan.query.name] = plan.query
         else:

@@ -12,13 +12,13 @@ from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import columns, metrics
 from tsunagi.runtime.clock import Clock, SteadyClock
-from tsunagi.runtime.fleet_table import KEY, pack_table, unpack_table
+from tsunagi.runtime.fleet_table import KEY, pack_table, unpack_or_none
 from tsunagi.runtime.heartbeat import HeartbeatFilter, Heartbeats
 from tsunagi.runtime.log import ACKS, HEARTBEATS, PLAN, Log, LogError, Position, Record
 from tsunagi.runtime.message_reading import read_message
-from tsunagi.runtime.messages import VERSION, Ack, Assignment, FleetTable, Heartbeat, Placement, Plan
+from tsunagi.runtime.messages import VERSION, Ack, Assignment, Heartbeat, Placement, Plan
 from tsunagi.runtime.plan import Words
-from tsunagi.runtime.sensors import SensorsError, SensorTable
+from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.scaler.elastic import Elastic
 from tsunagi.scaler.fleet_metrics import FleetMetrics
@@ -181,7 +181,7 @@ class Scaler:
         elif kind == "workers":
             self.elastic.on_workers(plan.workers)
         elif kind == KEY:
-            self._follow_table(plan.table)
+            self._table = unpack_or_none(plan.table, self._logger) or self._table
 
     def _read_plan(self, seen: int, end: int) -> None:
         idle = 0
@@ -192,12 +192,6 @@ class Scaler:
                 self._dispatch(record)
                 if record.topic == PLAN:
                     seen = record.offset + 1
-
-    def _follow_table(self, record: FleetTable) -> None:
-        try:
-            self._table = unpack_table(record)
-        except SensorsError:
-            self._logger.exception("the sensors table in force stays as it was")
 
     def _place(self) -> None:
         """Write the placement if there is none, or if the table in force has more sensors than are placed.

@@ -9,7 +9,7 @@ from structlog.stdlib import BoundLogger
 
 from tsunagi.recovery.store import has_model
 from tsunagi.runtime import columns
-from tsunagi.runtime.fleet_table import unpack_table
+from tsunagi.runtime.fleet_table import unpack_or_none
 from tsunagi.runtime.messages import (
     Assignment,
     FleetTable,
@@ -22,7 +22,7 @@ from tsunagi.runtime.messages import (
     StandbyTarget,
 )
 from tsunagi.runtime.plan import MOVE, Words
-from tsunagi.runtime.sensors import SensorsError, SensorTable
+from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings, Target
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.operators import build_chain
@@ -107,12 +107,10 @@ class PlanBook:
         return True
 
     def _on_table(self, record: FleetTable, serial: int) -> None:
-        try:
-            self.table = unpack_table(record)
-        except SensorsError:
-            self._logger.exception("the sensors table in force stays as it was")
+        table = unpack_or_none(record, self._logger)
+        if table is None:
             return
-        self.table_serial = serial
+        self.table, self.table_serial = table, serial
         self._changeable = True
 
     def _on_query(self, change: QueryChange) -> None:

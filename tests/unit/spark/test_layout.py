@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tsunagi.project.fleet_change import fleet_change
 from tsunagi.runtime.columns import pack_sensors
+from tsunagi.runtime.fleet_change import fleet_change
 from tsunagi.runtime.messages import Placement
 from tsunagi.runtime.sensors import Sensor, SensorTable, read_sensors
 from tsunagi_spark.layout import Layout, LayoutError, make_layout, rate_of, same

@@ -90,7 +90,7 @@ def test_slots_go_by_the_table_in_force_and_keep_the_old_one_if_a_record_holds_n
 
     with structlog.testing.capture_logs() as logs:
         assert book.on_plan(*plan(table=FleetTable(csv=b"no table"), serial=6))
-    assert logs[0]["event"] == "the sensors table in force stays as it was"
+    assert logs[0]["event"] == "unusable sensors table"
     assert book.table_serial == 5
     ((_, again),) = book.wishes()
     assert again.config == wish.config
