@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,10 +16,9 @@ from tsunagi.local.recovery import ask
 from tsunagi.recovery.model import Model, half_width
 from tsunagi.replay.slots import replay_slots
 from tsunagi.runtime.columns import octets, sensors
-from tsunagi.runtime.log import DEAD_LETTERS, RECOVERED, TUPLES
-from tsunagi.runtime.messages import BOUNDED, EXACT, DeadLetter, Recovered
+from tsunagi.runtime.log import RECOVERED, TUPLES
+from tsunagi.runtime.messages import BOUNDED, EXACT, Recovered
 from tsunagi.runtime.sensors import place
-from tsunagi.slot.config import SlotConfig
 from tsunagi.system.topics import read_partition
 
 EDGE = "edge-1"
@@ -140,71 +137,3 @@ def test_another_eps_comes_into_force_while_the_slots_run(rig: Rig, eps: float) 
     wait_exact(rig, [EDGE], lambda: validate(rig))
     said: list[str] = []
     assert replay_slots(rig.settings, (), said.append) == 0, said
-
-
-def test_a_sensor_moves_to_another_edge_and_nothing_is_refused(tmp_path: Path, broker: Broker, inputs: Inputs) -> None:
-    table = tmp_path / "sensors.csv"
-    table.write_text(inputs.sensors.read_text())
-    rig = Rig(tmp_path, replace(inputs, sensors=table), servers=broker.servers, prefix="sensor-moves.")
-    moved, name = 0, inputs.table.sensors[0].name
-    to = next(edge for edge in inputs.table.edges if edge != inputs.table.sensors[0].edge)
-
-    def restart(node: str, role: str) -> None:
-        rig.restart(
-            node, role, ["edge", "run", "--edge", node] if role == "edge" else ["gateway", "run", "--node", node]
-        )
-
-    def hosted() -> bool:
-        """Return whether every slot would go on without its owner: towards the end with the new settings only."""
-        return all(
-            (owner := rig.fleet.of_slot(slot, "primary")) is not None
-            and owner[0] == rig.watches[slot].owner
-            and any(
-                part.slot == slot and part.role == "standby" and (part.ready or "settings differ" in part.reason)
-                for node, beat in rig.fleet.fresh("worker").items()
-                if node != owner[0]
-                for part in beat.slots
-            )
-            for slot in range(SLOTS)
-        )
-
-    def home() -> str:
-        """Return the moved sensor's edge as its slot's log has it."""
-        for slot in range(SLOTS):
-            messages = [parsed(record) for record in read_partition(rig.log, TUPLES, slot)]
-            texts = [m.settings.text for m in messages if m is not None and m.WhichOneof("body") == "settings"]
-            config = SlotConfig.parse(texts[-1])
-            if moved in config.sensors:
-                return config.edges[config.sensors.index(moved)]
-        return ""
-
-    def exact(after_us: int) -> bool:
-        messages = [
-            Recovered.FromString(record.value or b"")
-            for slot in range(SLOTS)
-            for record in read_partition(rig.log, RECOVERED, slot)
-        ]
-        return any(
-            (octets(message.quality)[sensors(message.sensor) == moved] == EXACT).any()
-            for message in messages
-            if message.event_time_us > after_us
-        )
-
-    try:
-        rig.start()
-        rig.wait_protected()
-        table.write_text(table.read_text().replace(f"{name},{inputs.table.sensors[0].edge},", f"{name},{to},"))
-        restart(inputs.table.sensors[0].edge, "edge")  # first whoever lets go, last whoever takes up
-        for node in sorted(node for node in rig.pids() if node.startswith(("gw-", "sec-"))):
-            restart(node, "worker")
-            rig.wait(hosted, "an owner and a standby, of whichever settings, of every slot")
-        rig.wait(lambda: home() == to, "the settings that give the sensor to its new edge")
-        restart(to, "edge")
-        taken_up_us = now_us()
-        rig.wait(lambda: exact(taken_up_us + 2_000_000), "measured values of the moved sensor")
-        letters = read_partition(rig.log, DEAD_LETTERS, 0)
-        assert not letters, [DeadLetter.FromString(record.value or b"").detail for record in letters]
-        said: list[str] = []
-        assert replay_slots(rig.settings, (), said.append) == 0, said
-    finally:
-        rig.close()
