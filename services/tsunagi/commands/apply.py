@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import click
 
+from tsunagi.commands.options import seconds
+
 
 @click.command()
 @click.option("--yes", is_flag=True, help="Do not ask before the change is made.")
 @click.option("--check", is_flag=True, help="Show the difference only; exit code 3 if there is one.")
-@click.option("--timeout", default=60.0, type=click.FloatRange(1), show_default=True, help="Longest wait, in seconds.")
-def apply(*, yes: bool, check: bool, timeout: float) -> None:
-    """Put the sensors table in force while the system runs: add, remove, rename and move sensors and edges.
+@seconds("--timeout", 60.0, "Give up waiting after this time.")
+def apply(*, yes: bool, check: bool, timeout_s: float) -> None:
+    """Change sensors and edges while the system runs.
 
-    It compares the table of tsunagi.toml with the one in force, shows the difference and asks. Then it writes the
-    table to the topic `plan`, which all nodes follow: nobody restarts, and the values of other sensors do not change.
-    It waits until all slots and edges go by it.
+    It compares the sensors table of tsunagi.toml with the one in force, shows the difference and asks. Then it puts
+    the table in force: nobody restarts, and the values of other sensors do not change. It waits until all slots and
+    edges go by the table.
 
     A row that is added is a new sensor, one that is deleted removes its sensor. To rename a sensor, change its name and
     write the old one into the column `was`. To move a sensor, change its edge. A sensor keeps its group for good.
@@ -29,6 +31,6 @@ def apply(*, yes: bool, check: bool, timeout: float) -> None:
     def agreed() -> bool:
         return yes or click.confirm("Put this in force?")
 
-    differs = apply_table(load(), click.echo, agreed=(lambda: False) if check else agreed, timeout_s=timeout)
+    differs = apply_table(load(), click.echo, agreed=(lambda: False) if check else agreed, timeout_s=timeout_s)
     if check and differs:
         raise SystemExit(3)

@@ -47,7 +47,7 @@ def sensors_in_force(source: Log, settings: Settings) -> SensorTable:
     return read_sensors(settings.sensors) if record is None else unpack_table(record)
 
 
-class TableFile:
+class SensorsFile:
     """The user's sensors table, which is read again when its file has changed."""
 
     def __init__(self, path: Path) -> None:
@@ -80,7 +80,7 @@ class TableFollower:
     def __init__(self, log: Log, settings: Settings) -> None:
         self._words = Words()
         self._logger: structlog.stdlib.BoundLogger = structlog.get_logger("tsunagi.plan")
-        self._file = TableFile(settings.sensors)
+        self._file = SensorsFile(settings.sensors)
         self._newest: SensorTable | None = None  # of `plan`
         self._reader = log.reader()
         if log.partitions(PLAN):

@@ -114,7 +114,7 @@ class ReplicaHost:
         self._renew_at = 0.0
         self._acks: dict[tuple[int, str], Ack] = {}
         self._table_serial = 0  # of the sensors table by which the slots of this worker go
-        self._shelf = Shelf(self._load, at_once=not threads)
+        self._shelf = Shelf(partial(load_from_store, settings.recovery.store), at_once=not threads)
         self._plan = PlanBook(
             settings, node, table, logger, auth=fingerprint(settings), model_sha256=self._publish_model()
         )
@@ -498,6 +498,3 @@ class ReplicaHost:
     def _model_for(self, slot: int, sha256: str) -> Model:
         """Return a model with its part for the slot's sensors ready; see `Shelf.get`."""
         return self._shelf.get(sha256, self.replicas[slot].wish.config.model_names)
-
-    def _load(self, sha256: str) -> Model:
-        return load_from_store(self.settings.recovery.store, sha256)

@@ -148,14 +148,14 @@ def test_the_position_it_tells_is_never_past_the_record_it_is_on(cluster: Cluste
     n1, _ = pair(cluster)
     feed(cluster, 1)
     told: list[int] = []
-    accept = StepBook.accept
+    refusal = StepBook._refusal
 
     def tell(book: StepBook, item: TupleBatch, appended_us: int) -> str:
         told.append(n1.replica.beat(cluster.now).position)
-        return accept(book, item, appended_us)
+        return refusal(book, item, appended_us)
 
     place = cluster.append(LogRecord(batch=batch("e1", FIRST + 1)))
-    with patch.object(StepBook, "accept", tell):
+    with patch.object(StepBook, "_refusal", tell):
         n1.turn()
     assert told == [place]
 
