@@ -114,6 +114,8 @@ def test_the_page_from_a_broker_to_values_with_bounds(shell: Shell) -> None:
             for killed in (LOST, "learner"):  # the learner's death changes nothing, and `tsunagi up` brings it back
                 os.kill(next(node["pid"] for node in nodes if node["node"] == killed), signal.SIGKILL)
             continue
+        if command.startswith("sed "):
+            table = rows_of((top / "plant" / "sensors.csv").read_text(encoding="utf-8"))
         if command == "tsunagi down":
             results = rows_of(shell.do("tsunagi results --format csv"))
             until(lambda: "the learner has" in " ".join(shell.do("tsunagi status").split()), "the learner's return")
@@ -122,7 +124,6 @@ def test_the_page_from_a_broker_to_values_with_bounds(shell: Shell) -> None:
 
     (found,) = [text for command, text in said.items() if command.startswith("tsunagi init")]
     assert "37 sensors" in found
-    table = rows_of((top / "plant" / "sensors.csv").read_text(encoding="utf-8"))
     assert {row["edge"] for row in table} == {LOST, "Lager.3", "north-2"}
     mine = {row["sensor"] for row in table if row["edge"] == LOST}
     assert len(mine) == 12
@@ -142,5 +143,8 @@ def test_the_page_from_a_broker_to_values_with_bounds(shell: Shell) -> None:
             errors.append(error)
     assert len(within) > 200
     assert sum(within) / len(within) >= 0.87, f"{sum(within)} of {len(within)} truths lie within their bounds"
+    assert f"- {table[-1]['sensor']}, which is removed" in said["tsunagi apply --yes"]
+    assert "in force after" in said["tsunagi apply --yes"]
+    assert f"{table[-1]['sensor']}," not in (top / "plant" / "sensors.csv").read_text(encoding="utf-8")
     asked = [text for command, text in said.items() if command.startswith("tsunagi query tail")]
     assert {line.split(",")[1] for line in asked[0].splitlines()} >= {"Halle Süd", "Lager.3", "north-2"}
