@@ -8,36 +8,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import structlog
 
 from tsunagi.edge.counts import Counts
 from tsunagi.edge.dead_letters import DeadLetters
-from tsunagi.edge.events import EventSteps
 from tsunagi.edge.namesakes import Namesakes
-from tsunagi.edge.own_sensors import kept_places
 from tsunagi.edge.passing import Passed, Passing
 from tsunagi.edge.position import PositionFile
 from tsunagi.edge.publish import EdgePlacementReader, EdgePublisher, placed_rows
+from tsunagi.edge.sensing import Sensing
 from tsunagi.edge.source import UNKNOWN_SENSOR, EdgePosition, Opener, Source, SourceError, SourceRow, Unusable
-from tsunagi.edge.sources import make_opener
 from tsunagi.edge.spool import Spool
-from tsunagi.edge.tuple_form import form_of, streams_of
 from tsunagi.edge.window import EARLY, LATE, Rejected, SlidingWindows
-from tsunagi.query.form import TupleForm, to_columns
+from tsunagi.query.form import to_columns
 from tsunagi.runtime.clock import Clock, SteadyClock
 from tsunagi.runtime.log import Log
 from tsunagi.runtime.messages import Heartbeat
-from tsunagi.runtime.sensors import Sensor, SensorsError, SensorTable, read_sensors, write_in_force
+from tsunagi.runtime.sensors import Sensor, SensorsError, read_sensors
 from tsunagi.runtime.settings import MICROSECONDS, Settings
 from tsunagi.system.identity import Membership
-
-if TYPE_CHECKING:
-    from tsunagi.edge.needed import Needed
-    from tsunagi.edge.needed_events import NeededEvents
 
 MAX_ROWS = 256
 """Most rows that are taken from the source in one turn. Heartbeats, probes and signals are looked after between two
@@ -51,8 +42,6 @@ _OVERDUE_S = 0.01
 """Rest of the loop while a step is due and cannot be closed yet, in seconds: asking again at once would burn a core."""
 SPOOL_S = 5.0
 """At its end an edge gives its waiting records this many seconds to be sent; the rest stays in the spool."""
-_VALUE_BYTES = 32
-"""Bytes that a sensor takes in a record at most: as one of the slot, and as a helper of another one."""
 _LOG_INTERVAL_S = 5.0
 """Shortest time between two lines in the log about the same event, in seconds."""
 
@@ -89,11 +78,8 @@ class EdgeService:
         opener: Opener | None = None,
     ) -> None:
         table = read_sensors(settings.sensors)
-        self._own = table.of_edge(edge)
         self.name = edge
         self.done = False
-        self._table = self._file_table = table
-        self._given_opener = opener
         self._settings = settings
         clock = self._clock = SteadyClock(clock)
         self._logger = logger
@@ -105,25 +91,18 @@ class EdgeService:
         spool_file = self._position_file.path.with_name("spool.bin")
         spool = Spool(spool_file, settings.edge.spool_bytes, logger, clock.monotonic())
         try:
-            self._form = form_of(settings)
-            self._streams = streams_of(settings)
             for path in settings.query.files:
                 if not path.exists():
                     logger.warning("no such file of queries: streams that it creates are not known", path=str(path))
-            self._needed = _make_needed(settings, self._form, self._own)
-            self._needed_events = _make_needed_events(settings, self._streams, table)
-            self._opener = self._make_opener()
+            self._sensing = Sensing(settings, edge, table, logger, clock, opener)
             self._position = self._load_position()
         except BaseException:
             spool.close()
             raise
         started = clock.now_us() * 1000 if incarnation is None else incarnation
         self.incarnation = started if self._position is None else max(started, self._position.incarnation + 1)
-        self._windows = SlidingWindows(self._own, settings.steps)
-        self._events = self._no_events()
-        self._passing: Passing | None = None  # used instead of windows where the query takes each tuple as it comes
         if settings.query.mode == "tuples":
-            self._passing = Passing(self._own, None if self._position is None else self._position.step)
+            self._sensing.passing = Passing(self._own, None if self._position is None else self._position.step)
         self._source: Source | None = None
         self._table_serial = 0  # of the table that the edge goes by
         self._in_force = False  # whether the edge has gone over from the file's table to the one in `plan`
@@ -148,6 +127,18 @@ class EdgeService:
         )
 
     @property
+    def _own(self) -> tuple[Sensor, ...]:
+        return self._sensing.own
+
+    @property
+    def _opener(self) -> Opener:
+        return self._sensing.opener
+
+    @property
+    def _windows(self) -> SlidingWindows:
+        return self._sensing.windows
+
+    @property
     def _clock_fault(self) -> str:
         """What a jump of the wall clock means for the steps, while they do not follow it or wait for it; else ""."""
         apart_us, last = self._clock.apart_us, self.publisher.last_step
@@ -157,7 +148,7 @@ class EdgeService:
             return f"the clock has jumped by {apart_us / MICROSECONDS:+.1f} s: steps go on as before it"
         wait_us = (
             0
-            if last is None or self._passing is not None
+            if last is None or self._sensing.passing is not None
             else last * self._settings.slide_us - self._offset_us - self._clock.now_us()
         )
         if wait_us > self._settings.slide_us:
@@ -194,7 +185,7 @@ class EdgeService:
         source = self._source
         rows = self._read(source, now_us)
         self._note_skipped(source)
-        if self._passing is None:
+        if self._sensing.passing is None:
             for row in rows:
                 self._add(row)
         for item in source.unusable():
@@ -202,15 +193,15 @@ class EdgeService:
                 self._logger.warning("a column is not in the sensors table", sensor=item.sensor, row=item.number)
             self.dead_letters.write(item)
         more = False
-        if self._passing is None:
+        if self._sensing.passing is None:
             more = self._close_steps(source, now_us)
         else:
-            self._pass_on(source, self._passing, rows)
+            self._pass_on(source, self._sensing.passing, rows)
         self.dead_letters.poll()
         self._counts.update(len(rows), self.publisher, self.dead_letters.counts)
         self._counts.look(source, self._disk_fault)
-        if self._needed_events is not None:
-            self._counts.note_filtered(self._needed_events.dropped)
+        if self._sensing.needed_events is not None:
+            self._counts.note_filtered(self._sensing.needed_events.dropped)
         if source.finished and not more and len(rows) < MAX_ROWS:
             self.done = self.publisher.depth == 0
             return _IDLE_S
@@ -227,7 +218,7 @@ class EdgeService:
             if plan.from_us is None:
                 raise SensorsError(
                     f"{self._settings.sensors}: no sensor of edge {self.name!r}; found the edges "
-                    f"{', '.join(self._table.edges)}"
+                    f"{', '.join(self._sensing.table.edges)}"
                 )
             self._say("waiting for sensors", reason=self.ready()[1])
             return False
@@ -281,38 +272,11 @@ class EdgeService:
         duplicates, and are counted in `late`: at most `max_ahead_s` of readings.
         """
         source.close()
-        self._opener = self._make_opener()
+        self._sensing.begin_anew()
         self._position = self._load_position()
-        self._windows = SlidingWindows(self._own, self._settings.steps)
-        self._events = self._no_events()
         self._source = None
         self._skipped = 0
         self.publisher.last_step = None
-
-    def _make_opener(self) -> Opener:
-        if self._given_opener is not None:
-            return self._given_opener
-        table = self._file_table
-        opener = make_opener(
-            self._settings,
-            self.name,
-            table,
-            table.of_edge(self.name),
-            self._logger,
-            self._clock,
-            self._form,
-            self._streams,
-        )
-        if self._table is not table:
-            opener.change(self._table, self._own, self._clock.now_us())
-        return opener
-
-    def _no_events(self) -> EventSteps:
-        return EventSteps(self._streams, self._settings.slide_us, self._room(), self._needed_events)
-
-    def _room(self) -> int:
-        """Return how many bytes of events a step's record has room for, beside the values of all sensors."""
-        return max(0, self._settings.kafka.max_message_bytes * 9 // 10 - _VALUE_BYTES * len(self._own))
 
     def _load_position(self) -> EdgePosition | None:
         opener = self._opener
@@ -339,7 +303,7 @@ class EdgeService:
                 self._logger.warning("the clock was set back", step=position.step, ahead_s=ahead / MICROSECONDS)
             else:
                 not_before = position.step + 1
-        if self._passing is None:
+        if self._sensing.passing is None:
             self._observe(opened, not_before, not_before=not_before)
             for row in opened.refill:
                 self._add(row._replace(again=True))
@@ -361,7 +325,7 @@ class EdgeService:
             self._skipped = source.skipped_rows
             self._counts.rows_skipped.inc(skipped)
             self._say("rows not sent: their time was over", rows=skipped, in_all=self._skipped)
-        if self._passing is None and (source.observed_us, source.send_after_us) != self._begun:
+        if self._sensing.passing is None and (source.observed_us, source.send_after_us) != self._begun:
             self._observe(source, self._windows.next_step)
 
     def _observe(self, source: Source, expected: int | None, *, not_before: int | None = None) -> None:
@@ -371,7 +335,7 @@ class EdgeService:
         not_before = first if not_before is None else max(first, not_before)
         self._windows.observe_from(source.observed_us + self._offset_us, not_before=not_before)
         following = self._windows.next_step
-        if following is not None and (dropped := self._events.skip(following)):
+        if following is not None and (dropped := self._sensing.events.skip(following)):
             self.dead_letters.counts[LATE] += dropped
         if expected is not None and following is not None and following > expected:
             self._counts.steps_skipped.inc(following - expected)
@@ -391,7 +355,7 @@ class EdgeService:
     def _add_event(self, row: SourceRow) -> None:
         if row.cells is None:  # of another edge
             return
-        reason = self._events.add(row.stream, row.time_us + self._offset_us, row.cells, self._windows.next_step)
+        reason = self._sensing.events.add(row.stream, row.time_us + self._offset_us, row.cells, self._windows.next_step)
         if reason == LATE and self.publisher.last_step is None:
             if not row.again:
                 self.dead_letters.counts[EARLY] += 1
@@ -426,45 +390,27 @@ class EdgeService:
             read_us = min(self._windows.begin_us(step + 1), self._windows.end_us(step))  # events lie within a slide
             self._save(source, step, read_us - self._offset_us)
             self.publisher.publish(
-                closed, self._windows.end_us(step), self.incarnation, events=self._events.close(step)
+                closed, self._windows.end_us(step), self.incarnation, events=self._sensing.events.close(step)
             )
         return True
 
     def _must_change(self, event_us: int) -> bool:
         """Return whether a newer table is to be used at an event time: all sensors of this edge have places in it."""
         table, from_us, placement = self._placements.table, self._placements.from_us, self._placements.current
-        if table is self._table or from_us is None or placement is None or event_us <= from_us:
+        if table is self._sensing.table or from_us is None or placement is None or event_us <= from_us:
             return False
         return all(sensor.id < placed_rows(placement) for sensor in table.of_edge(self.name))
 
     def _change_over(self, now_us: int) -> None:
-        """Go by the newest sensors table from here on. What belongs to sensors that stay is carried over."""
-        table, before = self._placements.table, self._own
-        same = table is self._table or write_in_force(table) == write_in_force(self._table)
-        self._table = table
-        if same:
+        """Go by the newest sensors table from here on."""
+        before = self._sensing.change(self._placements.table, now_us, self._offset_us)
+        if before is None:
             return
-        self._own = own = table.of_edge(self.name)
-        since_us = self._opener.change(table, own, now_us) + self._offset_us
-        self._windows.change(own, kept_places(before, own), since_us)
-        if self._passing is not None:
-            self._passing.change(own)
-        if self._needed is not None:
-            self._needed.names = [sensor.name for sensor in own]
-        if self._needed_events is not None:
-            self._needed_events.change(table)
-        self._events.most_bytes = self._room()
-        self.publisher.change(own)
+        self.publisher.change(self._own)
         self._place()
-        old, new = ({sensor.id for sensor in sensors} for sensors in (before, own))
-        self._logger.info(
-            "fleet table",
-            sensors=len(own),
-            added=len(new - old),
-            removed=len(old - new),
-            from_step=self._windows.next_step,
-            **({"lacking": self._opener.lacking} if self._opener.lacking else {}),
-        )
+        old, new = ({sensor.id for sensor in sensors} for sensors in (before, self._own))
+        counts = {"sensors": len(new), "added": len(new - old), "removed": len(old - new)}
+        self._logger.info("fleet table", **counts, from_step=self._windows.next_step, lacking=self._opener.lacking)
 
     def _place(self) -> None:
         if self._placements.current is not None:
@@ -476,7 +422,7 @@ class EdgeService:
         if self.dead_letters.full:  # reading on would only fill the memory
             return []
         until_us = now_us
-        if self._passing is not None:
+        if self._sensing.passing is not None:
             following_us = source.next_us()
             if self._must_change((now_us if following_us is None else following_us) + self._offset_us):
                 self._change_over(now_us)
@@ -487,7 +433,7 @@ class EdgeService:
 
     def _hear_queries(self) -> None:
         for change in self._placements.queries:
-            for needed in (self._needed, self._needed_events):
+            for needed in (self._sensing.needed, self._sensing.needed_events):
                 if needed is not None:
                     needed.on_query(change)
         self._placements.queries.clear()
@@ -507,10 +453,10 @@ class EdgeService:
         if passed:
             newest_us = max(item.event_time_us for item in passed) - self._offset_us
             self._save(source, passed[-1].rows.step, newest_us - source.delay_us)
-        form, kept = self._form, np.ones(len(passed), dtype=np.bool_)
-        if self._needed is not None:
-            form, kept = self._needed.form, self._needed.choose(taken, self._offset_us)
-            self._counts.note_filtered(self._needed.dropped)
+        form, kept = self._sensing.form, np.ones(len(passed), dtype=np.bool_)
+        if self._sensing.needed is not None:
+            form, kept = self._sensing.needed.form, self._sensing.needed.choose(taken, self._offset_us)
+            self._counts.note_filtered(self._sensing.needed.dropped)
         for item in itertools.compress(passed, kept.tolist()):
             columns = () if item.cells is None or form is None else to_columns(item.cells, form)
             self.publisher.publish(item.rows, item.event_time_us, self.incarnation, everywhere=False, columns=columns)
@@ -553,23 +499,3 @@ class EdgeService:
         if now_s - self._said_s.get(event, -math.inf) >= _LOG_INTERVAL_S:
             self._said_s[event] = now_s
             self._logger.info(event, **fields)
-
-
-def _make_needed(settings: Settings, form: TupleForm | None, own: tuple[Sensor, ...]) -> Needed | None:
-    """Return what chooses the tuples to send; None = all are sent."""
-    if form is None or not settings.query.at_edge:
-        return None
-    from tsunagi.edge.needed import Needed  # CQL's parser: most edges do not need it
-
-    return Needed(settings, form, [sensor.name for sensor in own])
-
-
-def _make_needed_events(
-    settings: Settings, streams: Mapping[str, TupleForm], table: SensorTable
-) -> NeededEvents | None:
-    """Return what chooses the events to send; None = all are sent."""
-    if not streams or not settings.query.at_edge:
-        return None
-    from tsunagi.edge.needed_events import NeededEvents  # CQL's parser: most edges do not need it
-
-    return NeededEvents(settings, streams, table)

@@ -57,8 +57,8 @@ def test_what_no_query_uses_is_not_sent(tmp_path):
     assert [row["weight"] for row in doors] == [7.0, 9.0], "9 by both, 7 by one"
     assert set(doors[0]) == {"time", "door", "open", "by", "weight"}
     assert [row["code"] for _, row in sent(world, "alarms")] == [7]
-    assert edge._needed_events is not None
-    assert edge._needed_events.dropped == 8 + 9
+    assert edge._sensing.needed_events is not None
+    assert edge._sensing.needed_events.dropped == 8 + 9
 
     changed(world, "more", MORE, 2)
     world.run(edge, 1)
