@@ -22,6 +22,7 @@ from tsunagi.runtime.settings import Settings
 if TYPE_CHECKING:
     from tsunagi.edge.needed import Needed
     from tsunagi.edge.needed_events import NeededEvents
+    from tsunagi.edge.publish import EdgePlacementReader
 
 _VALUE_BYTES = 32
 """Bytes that a sensor takes in a record at most: as one of the slot, and as a helper of another one."""
@@ -60,6 +61,7 @@ class Sensing:
         self._settings, self._edge, self._logger, self._clock = settings, edge, logger, clock
         self._file_table, self._given_opener = table, opener
         self.table = table
+        self._serial = 0
         self.own = table.of_edge(edge)
         self.form = form_of(settings)
         self._streams = streams_of(settings)
@@ -69,6 +71,12 @@ class Sensing:
         self.windows = SlidingWindows(self.own, settings.steps)
         self.events = self._no_events()
         self.passing: Passing | None = None
+
+    def serial_in(self, plan: EdgePlacementReader) -> int:
+        """Return the serial number of the table by which the edge goes; 0 = it is that of the file."""
+        if plan.table is self.table:
+            self._serial = plan.table_serial
+        return self._serial
 
     def begin_anew(self) -> None:
         """Forget what has been read, as at a start."""

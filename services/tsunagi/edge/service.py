@@ -104,7 +104,6 @@ class EdgeService:
         if settings.query.mode == "tuples":
             self._sensing.passing = Passing(self._own, None if self._position is None else self._position.step)
         self._source: Source | None = None
-        self._table_serial = 0  # of the table that the edge goes by
         self._in_force = False  # whether the edge has gone over from the file's table to the one in `plan`
         self._begun = (0, 0)
         self._skipped = 0
@@ -229,9 +228,7 @@ class EdgeService:
     def fill(self, beat: Heartbeat) -> None:
         """Write into a heartbeat the edge's last step, -1 before the first one, and by which table it goes."""
         beat.step = -1 if self.publisher.last_step is None else self.publisher.last_step
-        if self._placements.table is self._table:
-            self._table_serial = self._placements.table_serial
-        beat.table = self._table_serial
+        beat.table = self._sensing.serial_in(self._placements)
 
     def close(self, spool_s: float = SPOOL_S) -> None:
         """Give waiting records `spool_s` seconds to be sent, then release everything."""
