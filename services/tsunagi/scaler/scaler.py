@@ -12,13 +12,14 @@ from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import columns, metrics
 from tsunagi.runtime.clock import Clock, SteadyClock
+from tsunagi.runtime.fleet_change import fleet_change
 from tsunagi.runtime.fleet_table import KEY, pack_table, unpack_or_none
 from tsunagi.runtime.heartbeat import HeartbeatFilter, Heartbeats
 from tsunagi.runtime.log import ACKS, HEARTBEATS, PLAN, Log, LogError, Position, Record
 from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import VERSION, Ack, Assignment, Heartbeat, Placement, Plan
 from tsunagi.runtime.plan import Words
-from tsunagi.runtime.sensors import SensorTable
+from tsunagi.runtime.sensors import SensorsError, SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.scaler.elastic import Elastic
 from tsunagi.scaler.fleet_metrics import FleetMetrics
@@ -92,6 +93,7 @@ class Scaler:
             ]
         )
         self._read_plan(plan_first, plan_end)
+        self._compare(table)
         self._place()
 
     def start(self) -> None:
@@ -192,6 +194,16 @@ class Scaler:
                 self._dispatch(record)
                 if record.topic == PLAN:
                     seen = record.offset + 1
+
+    def _compare(self, file: SensorTable) -> None:
+        """Say if the file is not what is in force: its user may wonder."""
+        try:
+            differs = bool(fleet_change(self._table, file))
+        except SensorsError:
+            differs = True
+        if differs:
+            path = str(self._settings.sensors)
+            self._logger.warning("the file differs from the sensors table in force: see tsunagi apply", path=path)
 
     def _place(self) -> None:
         """Write the placement if there is none, or if the table in force has more sensors than are placed.
