@@ -264,3 +264,35 @@ def test_replay_and_replicas_that_begin_anywhere_agree(seed: int) -> None:
 def _buried(log: Sequence[Record]) -> set[int]:
     messages = (LogRecord.FromString(record.value or b"") for record in log)
     return {message.quarantine.offset for message in messages if message.HasField("quarantine")}
+
+
+def test_without_steps_rows_of_removed_sensors_are_left_out_and_both_edges_may_send_a_moved_one() -> None:
+    operator = {"use": "aggregate", "function": "sum", "window": 2, "slide": 1}
+    moved = {key: row for key, row in FLEET.items() if key != 0} | {2: ("b", "e2")}
+    before = replace(config_of(FLEET, (), operator), mode="tuples")
+    after = replace(config_of(moved, ((0, "e1"), (2, "e1")), operator), mode="tuples")
+    writer = owned(before)
+    writer.batch("e1", FIRST, {0: 1.0, 2: 2.0})
+    writer.batch("e2", FIRST, {3: 5.0})
+    writer.settings(after)
+    writer.batch("e1", FIRST + 1, {0: 1.0, 2: 3.0})
+    writer.batch("e2", FIRST + 1, {2: 4.0, 3: 6.0})
+    writer.batch("e2", FIRST + 2, {5: 1.0})
+    slot = Slot(SLOT, load)
+    outputs = play(slot, writer.records)
+    rows = [
+        (sensor, mean)
+        for topic, _, value in outputs
+        if topic == RECOVERED
+        for sensor, mean in zip(*_columns(value), strict=True)
+    ]
+    assert rows == [(2, 5.0), (2, 7.0), (3, 11.0)], "the window of b goes on over its move, a is gone"
+    letters = [DeadLetter.FromString(value).reason for topic, _, value in outputs if topic == DEAD_LETTERS]
+    assert letters == ["unknown-sensor"]
+    frames = {item.name: item.frame for item in recompute(writer.records, load)}
+    assert frames.keys() == {name for topic, name, _ in outputs if topic == RECOVERED}
+
+
+def _columns(value: bytes) -> tuple[list[int], list[float]]:
+    message = Recovered.FromString(value)
+    return sensors(message.sensor).tolist(), floats(message.mean).tolist()
