@@ -80,7 +80,7 @@ class World:
         operators_changed: a rolling restart has changed what the slots compute.
         ends: processes that gave themselves up, and why.
         in_force: the sensors table that was put in force last.
-        tables: how often it was changed.
+        tables: how often it was changed; `hasty`: whether it was before all edges went by the one before.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class World:
         self.events: list[tuple[float, str]] = []
         self.table = self.in_force = make_table(modelled=modelled)
         self.tables = 0
+        self.hasty = False
         self.settings = make_settings(
             seed, standby or {"batch_size": 20}, operators, mode, modelled=modelled, poisonous=poisonous
         )
@@ -161,6 +162,7 @@ class World:
         """Put a sensors table in force, as `tsunagi apply` does; each edge goes by it a little later."""
         self.in_force = table
         self.tables += 1
+        self.hasty |= any(edge.goes_by_at < math.inf for edge in self.edges)
         self._words.next(KEY)  # the serial number of the scaler's, which may be on its way
         self.ask(KEY, table=pack_table(table, by="user", from_us=self.clock.now_us()))
         for edge in self.edges:
