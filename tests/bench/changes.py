@@ -2,10 +2,11 @@
 
     python -m tests.bench.changes --count 100 --out out/changes.json
 
-Starts a system of its own: 24 sensors on 4 edges, each step .2 s. Every change adds, removes, moves or renames one to
-three sensors; half of the sensors are never touched. An owner or an edge is killed during every fifth change, and comes
-back. One JSON object comes out: how long the changes took to be in force, and what became of the sensors that were
-never touched. The exit code is 1 if one of their steps was lost, doubled, out of order, or had another value.
+Starts a system of its own: 24 sensors on 4 edges unless told otherwise, each step .2 s. Every change adds, removes, moves
+or renames one to three sensors; half of the sensors are never touched. An owner or an edge is killed during every fifth
+change, and comes back. One JSON object comes out: how long the changes took to be in force, and what became of the
+sensors that were never touched. The exit code is 1 if one of their steps was lost, doubled, out of order, or had
+another value.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from tests.bench import outcome
 from tests.bench.system import say, spread
 from tests.e2e.changes import Changes, judge, table_of
-from tests.e2e.stream import EDGES, SENSORS, write_inputs
+from tests.e2e.stream import EDGES, FIT_ROWS, ROWS, SENSORS, write_inputs
 from tests.e2e.system import SLOTS, Rig
 from tsunagi.audit.evidence import Kill
 from tsunagi.broker.checks import free_port
@@ -30,17 +31,20 @@ from tsunagi.system.topics import read_partition
 
 STRIKE_EVERY = 5
 """Somebody is killed during each so many-th change."""
+LEAST_ROWS_A_CHANGE = 60
+"""The stream has so many rows for each change, a row each .1 s: a change with a kill takes some seconds."""
 LEFT_OUT = 4
 """So many sensors of the stream are no part of the fleet at first."""
 
 
-def run(work: Path, count: int, seed: int) -> dict[str, Any]:
+def run(work: Path, count: int, seed: int, sensors: int, edge_count: int) -> dict[str, Any]:
     """Return what is found."""
-    inputs = write_inputs(work / "inputs")
+    rows = max(ROWS, LEAST_ROWS_A_CHANGE * count) if sensors <= SENSORS else LEAST_ROWS_A_CHANGE * count + FIT_ROWS
+    inputs = write_inputs(work / "inputs", sensors=sensors, edges=edge_count, rows=rows)
     changes, own = Changes.of(inputs, work / "user", left_out=LEFT_OUT)
     rig = Rig(work / "system", own, servers=f"127.0.0.1:{free_port()}")
     chance = random.Random(seed)
-    edges = [f"edge-{number + 1}" for number in range(EDGES)]
+    edges = [f"edge-{number + 1}" for number in range(edge_count)]
     in_force: list[float] = []
     kills: list[Kill] = []
     try:
@@ -78,7 +82,8 @@ def run(work: Path, count: int, seed: int) -> dict[str, Any]:
             "bench": "changes",
             "count": count,
             "seed": seed,
-            "sensors": SENSORS,
+            "sensors": sensors,
+            "edges": edge_count,
             "lasted_s": round(lasted, 1),
             "in_force_s": spread(in_force),
             "in_force_max_s": round(max(in_force), 2),
@@ -102,13 +107,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=100, help="changes")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--sensors", type=int, default=SENSORS)
+    parser.add_argument("--edges", type=int, default=EDGES)
     parser.add_argument(
         "--work", type=Path, default=Path("out/changes"), help="directory of everything that is written"
     )
     parser.add_argument("--out", type=Path, default=Path("out/changes.json"))
     arguments = parser.parse_args()
     outcome.fresh(arguments.work)
-    found = run(arguments.work, arguments.count, arguments.seed)
+    found = run(arguments.work, arguments.count, arguments.seed, arguments.sensors, arguments.edges)
     outcome.write(found, arguments.out)
     say(str(found))
     return int(bool(found["wrong"] or found["replay_differences"]))

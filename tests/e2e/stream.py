@@ -30,35 +30,38 @@ class Inputs:
     table: SensorTable
 
 
-def write_inputs(directory: Path, *, played: bool = False) -> Inputs:
+def write_inputs(
+    directory: Path, *, played: bool = False, sensors: int = SENSORS, edges: int = EDGES, rows: int = ROWS
+) -> Inputs:
     """Write the files; the same ones for the same arguments.
 
     Args:
         played: whether the table has the edge `PLAYED`.
+        sensors, edges, rows: how many there are.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    data, sensors, model = (directory / name for name in ("data.csv", "sensors.csv", "model.bin"))
-    names = [f"s{number:02d}" for number in range(SENSORS)]
-    values = np.round(_signals(np.random.default_rng(20100310)), 4)
+    data, table_file, model = (directory / name for name in ("data.csv", "sensors.csv", "model.bin"))
+    names = [f"s{number:02d}" for number in range(sensors)]
+    values = np.round(_signals(np.random.default_rng(20100310), rows, sensors), 4)
     lines = [",".join(names), *(",".join(map(str, row)) for row in values.tolist())]
     data.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    rows = [
-        f"{name},edge-{number % EDGES + 1},group-{number * GROUPS // SENSORS + 1},{values[:, number].mean():.3f}"
+    lines = [
+        f"{name},edge-{number % edges + 1},group-{number * GROUPS // sensors + 1},{values[:, number].mean():.3f}"
         for number, name in enumerate(names)
     ]
     if played:
-        rows.append(f"{MARKED},{PLAYED},group-1,")
-    sensors.write_text("\n".join(["sensor,edge,group,threshold", *rows]) + "\n", encoding="utf-8")
-    table = read_sensors(sensors)
+        lines.append(f"{MARKED},{PLAYED},group-1,")
+    table_file.write_text("\n".join(["sensor,edge,group,threshold", *lines]) + "\n", encoding="utf-8")
+    table = read_sensors(table_file)
     fitted, _ = fit_history(data, table, STEPS, (0, FIT_ROWS))
     fitted.save(model)
-    return Inputs(data, sensors, model, table)
+    return Inputs(data, table_file, model, table)
 
 
-def _signals(chance: np.random.Generator) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Return float64[ROWS, SENSORS]: each sensor a mixture of a few slow waves, and some noise of its own."""
-    seconds = np.arange(ROWS) * STEPS.interval_s
+def _signals(chance: np.random.Generator, rows: int, sensors: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """Return float64[rows, sensors]: each sensor a mixture of a few slow waves, and some noise of its own."""
+    seconds = np.arange(rows) * STEPS.interval_s
     periods = chance.uniform(7.0, 60.0, _WAVES)
     waves = np.sin(2 * np.pi * (seconds[:, None] / periods + chance.uniform(size=_WAVES)))
-    mixed = waves @ chance.normal(size=(_WAVES, SENSORS)) * 4
+    mixed = waves @ chance.normal(size=(_WAVES, sensors)) * 4
     return np.asarray(50.0 + mixed + _NOISE * chance.normal(size=mixed.shape))
