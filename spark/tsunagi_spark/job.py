@@ -24,7 +24,7 @@ from tsunagi.runtime.messages import Placement, SparkBeat
 from tsunagi.runtime.placement import PlacementReader
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
-from tsunagi.system.fleet_table import TableFile
+from tsunagi.system.fleet_table import SensorsFile
 from tsunagi_spark.acknowledge import Acknowledger
 from tsunagi_spark.action import act, named, ordered
 from tsunagi_spark.balance import Balancer, first_order
@@ -108,7 +108,7 @@ class Job:
         self._id = ""
         self._layout: Layout | None = None
         self._table: SensorTable | None = None
-        self._file = TableFile(settings.sensors)
+        self._file = SensorsFile(settings.sensors)
         self._began_s: float | None = None
         self._overdue: frozenset[int] = frozenset()
         self._stopped: set[str] = set()

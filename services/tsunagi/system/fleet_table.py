@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -47,7 +48,7 @@ def sensors_in_force(source: Log, settings: Settings) -> SensorTable:
     return read_sensors(settings.sensors) if record is None else unpack_table(record)
 
 
-class TableFile:
+class SensorsFile:
     """The user's sensors table, which is read again when its file has changed."""
 
     def __init__(self, path: Path) -> None:
@@ -80,7 +81,7 @@ class TableFollower:
     def __init__(self, log: Log, settings: Settings) -> None:
         self._words = Words()
         self._logger: structlog.stdlib.BoundLogger = structlog.get_logger("tsunagi.plan")
-        self._file = TableFile(settings.sensors)
+        self._file = SensorsFile(settings.sensors)
         self._newest: SensorTable | None = None  # of `plan`
         self._reader = log.reader()
         if log.partitions(PLAN):
@@ -100,17 +101,15 @@ class TableFollower:
     def poll(self) -> SensorTable:
         """Read what has come, without a wait; return the table in force.
 
-        A file that cannot be used any more changes nothing: a user may be about to write it.
+        A file that is gone, or cannot be used any more, changes nothing: a user may be about to write it.
 
         Raises:
             LogError: the log cannot be read.
         """
         for record in self._reader.read(_RECORDS, 0.0):
             self._take(record)
-        try:
+        with suppress(SensorsError):
             self.table = self._read()
-        except SensorsError as error:
-            self._logger.warning("the sensors table cannot be used", error=str(error))
         return self.table
 
     def close(self) -> None:
