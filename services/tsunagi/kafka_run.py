@@ -88,7 +88,7 @@ class RunningResults(Results):
     def query(self, name: str) -> Iterator[QueryRow]:
         """Return the rows of a query. They end when the source ends, and then the system is stopped."""
         try:
-            with open_query(self._log, self.settings, self._table, (name,), at=self._at) as found:
+            with open_query(self._log, self.settings, self._followed.table, (name,), at=self._at) as found:
                 for block in found.blocks(follow=True, stopping=self._is_answered):
                     yield from self._of_source(block)
                 for block in found.blocks():

@@ -14,8 +14,8 @@ from tsunagi.query.results import QueryRow
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RESULTS, Log, LogError
 from tsunagi.runtime.outputs import open_results
 from tsunagi.runtime.results import Block, ResultsReader, Row
-from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings, load
+from tsunagi.system.fleet_table import TableFollower
 from tsunagi.system.topics import tool_log
 
 
@@ -59,9 +59,9 @@ class Results(Iterator[Row]):
         self._counted: dict[str, int] = {}
         self._unusable = unusable
         self.settings = settings if isinstance(settings, Settings) else load(settings)
-        self._table = read_sensors(self.settings.sensors)
         self._log = tool_log(self.settings, "results") if log is None else log
-        self._reader: ResultsReader = open_results(self._log, self.settings, self._table, from_now=from_now)
+        self._followed = TableFollower(self._log, self.settings)
+        self._reader: ResultsReader = open_results(self._log, self.settings, self._followed.table, from_now=from_now)
         self._asides = self._log.reader()
         self._begun = {topic: self._asides.range(topic, 0)[1] if from_now else 0 for topic in (LATE, DEAD_LETTERS)}
         self._follow = follow
@@ -77,7 +77,8 @@ class Results(Iterator[Row]):
             yield from self._of(block)
 
     def _of(self, block: Block) -> Iterator[Row]:
-        return block.rows(self._table)
+        self._reader.table = table = self._followed.poll()
+        return block.rows(table)
 
     def query(self, name: str) -> Iterator[QueryRow]:
         """Return the rows of a query, in the order of time within each combination of its ORDER WITHIN columns.
@@ -87,8 +88,9 @@ class Results(Iterator[Row]):
         They are read from where these results begin, up to the present end, or with `follow` until `close`. A row is a
         mapping of the query's columns to values: ``row["mean"]``.
         """
-        with open_query(self._log, self.settings, self._table, (name,), at=self._at) as found:
+        with open_query(self._log, self.settings, self._followed.table, (name,), at=self._at) as found:
             for block in found.blocks(follow=self._follow, stopping=lambda: self._closed):
+                found.table = self._followed.poll()
                 yield from block.rows
 
     def __next__(self) -> Row:
@@ -109,6 +111,7 @@ class Results(Iterator[Row]):
             self._rows = iter(())
             self._reader.close()
             self._asides.close()
+            self._followed.close()
 
     @property
     def counts(self) -> dict[str, int]:

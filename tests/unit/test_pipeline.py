@@ -376,4 +376,4 @@ def test_window_aggregates_have_columns_of_their_own() -> None:
         assert window["sum"] in {sum(values[at : at + 5]) for at in range(len(values))}
         assert window["maximum"] == window["minimum"] + 4
         with pytest.raises(ValueError, match="five is a window aggregate"):
-            open_query(results._log, results.settings, results._table, ("five", "other"))
+            open_query(results._log, results.settings, results._followed.table, ("five", "other"))

@@ -34,10 +34,11 @@ from tsunagi.runtime.log import Log
 from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import VERSION, Plan, QueryChange, SparkBeat
 from tsunagi.runtime.plan import Words
-from tsunagi.runtime.sensors import read_sensors
+from tsunagi.runtime.sensors import SensorTable, read_sensors
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.times import read_length_us, read_time_us
 from tsunagi.scaler.placing import place_sensors
+from tsunagi.system.fleet_table import sensors_in_force
 from tsunagi.system.plan import write_plan
 from tsunagi.system.topics import read_partition, tool_log
 
@@ -77,8 +78,11 @@ def _is_file(given: str) -> bool:
         return False
 
 
-def program_with(settings: Settings, definitions: Sequence[Definition]) -> Program:
+def program_with(settings: Settings, definitions: Sequence[Definition], table: SensorTable | None = None) -> Program:
     """Return the program of statements over the sensors table.
+
+    Args:
+        table: the table in force; None = the file's, where there is no log.
 
     Raises:
         QueryError: a statement cannot be understood.
@@ -87,7 +91,8 @@ def program_with(settings: Settings, definitions: Sequence[Definition]) -> Progr
     aggregates = [item.name for item in settings.query.aggregates]
     if settings.query.mode == "tuples":
         return check_tuples(definitions, aggregates)
-    return check(definitions, settings.steps.slide_us, attribute_kinds(read_sensors(settings.sensors)), aggregates)
+    kinds = attribute_kinds(read_sensors(settings.sensors) if table is None else table)
+    return check(definitions, settings.steps.slide_us, kinds, aggregates)
 
 
 def check_files(settings: Settings) -> None:
@@ -134,15 +139,17 @@ def explain_queries(settings: Settings, given: Sequence[str], tell: Tell) -> Non
     names = [item for item in given if " " not in item and not _is_file(item)]
     new = read_given([item for item in given if item not in names]) if len(names) < len(given) else []
     files = {item.name: item for item in read_definitions(settings.query.files)}
-    added = {} if names and set(names) <= files.keys() else _added(settings) if names else {}
+    source = tool_log(settings, "query") if set(names) - files.keys() else None
+    table = read_sensors(settings.sensors) if source is None else sensors_in_force(source, settings)
+    added = {} if source is None else _added(source)
     known = added | files | {item.name: item for item in new}
     wanted = [*names, *(item.name for item in new)] or list(known)
     for name in wanted:
         if name not in known:
             raise QueryAskError(f"query {name}: found none of this name among {', '.join(known) or 'no queries'}")
-    program = program_with(settings, list(known.values()))
+    program = program_with(settings, list(known.values()), table)
     step_us = None if settings.query.mode == "tuples" else settings.steps.slide_us
-    loads = _loads(settings)
+    loads = _loads(settings, table)
     for name in wanted:
         plan = program.queries.get(name)
         if plan is not None:
@@ -150,15 +157,14 @@ def explain_queries(settings: Settings, given: Sequence[str], tell: Tell) -> Non
                 tell(line)
 
 
-def _loads(settings: Settings) -> list[int]:
+def _loads(settings: Settings, table: SensorTable) -> list[int]:
     """Return how many sensors each slot has, or with steps each query core, as the Spark job spreads groups."""
-    table = read_sensors(settings.sensors)
     if settings.query.mode == "tuples":
         found = Counter(place_sensors(settings, table).tolist())
         return [found[slot] for slot in range(settings.slots.count)]
-    groups = [sensor.group or settings.spark.unknown_group for sensor in table.sensors]
-    number = {group: place for place, group in enumerate(dict.fromkeys(groups))}
-    found = Counter(number[group] % settings.spark.cores for group in groups)
+    unknown = settings.spark.unknown_group
+    number = {group: place for place, group in enumerate(dict.fromkeys(row.group or unknown for row in table.sensors))}
+    found = Counter(number[sensor.group or unknown] % settings.spark.cores for sensor in table.present)
     return [found[core] for core in range(settings.spark.cores)]
 
 
@@ -184,9 +190,10 @@ def add_queries(settings: Settings, given: Sequence[str], tell: Tell, begin: str
             raise QueryAskError(
                 f"{item.name} stands in {files[item.name].source}; change it there, or use another name"
             )
-    added = _added(settings)
+    source = tool_log(settings, "query")
+    added = _added(source)
     known = added | files | {item.name: item for item in new}
-    program = program_with(settings, list(known.values()))
+    program = program_with(settings, list(known.values()), sensors_in_force(source, settings))
     from_us = _begin_us(settings, begin) if begin else 0
     published = {plan.name for plan in program.published}
     if begin and not any(item.name in published for item in new):
@@ -241,7 +248,7 @@ def drop_query(settings: Settings, name: str, tell: Tell) -> None:
         QueryAskError: there is none of this name, or another one reads it.
         LogError: the broker does not take the record.
     """
-    added = _added(settings)
+    added = _added(tool_log(settings, "query"))
     files = read_definitions(settings.query.files)
     if name not in added:
         held = next((item.source for item in files if item.name == name), "")
@@ -265,7 +272,7 @@ def list_queries(settings: Settings) -> list[dict[str, Any]]:
         LogError: the log does not answer.
     """
     source = tool_log(settings, "query")
-    added = _added(settings, source)
+    added = _added(source)
     known = added | {item.name: item for item in read_definitions(settings.query.files)}
     said = _in_slots(source, known) if settings.query.mode == "tuples" else _said(source)
     slide_us = settings.steps.slide_us
@@ -343,9 +350,9 @@ def _spark_beat(source: Log) -> SparkBeat | None:
         fleet.close()
 
 
-def _added(settings: Settings, source: Log | None = None) -> dict[str, Definition]:
+def _added(source: Log) -> dict[str, Definition]:
     """Return the statements that were added to the running system, by name."""
-    return dict(_statements(source or tool_log(settings, "query")))
+    return dict(_statements(source))
 
 
 def _statements(source: Log) -> Iterator[tuple[str, Definition]]:

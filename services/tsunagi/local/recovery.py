@@ -15,10 +15,10 @@ from tsunagi.runtime.log import PLAN, Log
 from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import VERSION, ModelTarget, Plan, RecoveryTarget
 from tsunagi.runtime.plan import Words
-from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings
+from tsunagi.system.fleet_table import sensors_in_force
 from tsunagi.system.plan import write_plan
-from tsunagi.system.topics import read_partition
+from tsunagi.system.topics import read_partition, tool_log
 from tsunagi.worker.recovery_target import merged
 
 
@@ -53,6 +53,7 @@ def use_model(settings: Settings, model_file: Path | None, tell: Callable[[str],
     """Put a model in force through `plan`; None = the one that the settings name, or that the learner makes next.
 
     Raises:
+        SensorsError: as in `sensors_in_force`.
         ModelError: the file is no model, or knows none of the fleet's sensors.
         LogError: the broker does not take the record.
     """
@@ -60,15 +61,15 @@ def use_model(settings: Settings, model_file: Path | None, tell: Callable[[str],
         write_plan(settings, {"model": Plan(version=VERSION, model=ModelTarget(as_configured=True, by="user"))})
         tell(f"model: as configured ({settings.recovery.model or 'none'})")
         return
-    names = {sensor.name for sensor in read_sensors(settings.sensors).sensors}
+    table = sensors_in_force(tool_log(settings, "recovery"), settings)
     sha256, model = publish(model_file, settings.recovery.store)
-    known = sum(name in names for name in model.names)
+    known = len(table.ids(list(model.names)))
     if not known:
-        raise ModelError(f"{model_file}: found none of the sensors of {settings.sensors} in it")
+        raise ModelError(f"{model_file}: found none of the sensors of the table in force in it")
     steps = int(model.about.get("steps", 0))
     target = ModelTarget(sha256=sha256, by="user", sensors=len(model), steps=steps)
     write_plan(settings, {"model": Plan(version=VERSION, model=target)})
-    tell(f"model: {model_file}, sha256 {sha256}; it knows {known} of {len(names)} sensors")
+    tell(f"model: {model_file}, sha256 {sha256}; it knows {known} of {len(table.present)} sensors")
 
 
 def model_in_force(source: Log) -> ModelTarget | None:

@@ -16,17 +16,18 @@ from rich.table import Table
 from rich.text import Text
 
 from tsunagi.query.outputs import open_query
-from tsunagi.query.results import AggregateResults, QueryResults, QueryRow, as_json
+from tsunagi.query.results import AggregateResults, QueryBlock, QueryResults, QueryRow, as_json
 from tsunagi.runtime.csv_text import row_writer
 from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.outputs import open_results
 from tsunagi.runtime.results import Block, ResultsReader, Row
-from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings
+from tsunagi.system.fleet_table import TableFollower
 from tsunagi.system.topics import tool_log
 
 Write = Callable[[Row], None]
 R = TypeVar("R")
+B = TypeVar("B", Block, QueryBlock)
 
 
 def print_results(
@@ -50,13 +51,25 @@ def print_results(
         LogError: the log does not answer, or has no topic of results.
     """
     write = _writer(form, output)
-    table = read_sensors(settings.sensors)
     source = tool_log(settings, "results")
-    with StopFlag() as stop, open_results(source, settings, table, from_now=from_now) as results:
+    with (
+        StopFlag() as stop,
+        TableFollower(source, settings) as followed,
+        open_results(source, settings, followed.table, from_now=from_now) as results,
+    ):
         blocks = blocks_of(results, follow=follow, merged=merged, groups=groups, stopping=stop.is_set)
-        rows = (block.rows(table) for block in blocks if block.window is None)
-        _write_all(rows, write, output, follow=follow)
+        readings = _with_tables((block for block in blocks if block.window is None), results, followed)
+        _write_all((block.rows(followed.table) for block in readings), write, output, follow=follow)
         _tell_unreadable(results)
+
+
+def _with_tables(
+    blocks: Iterable[B], results: ResultsReader | QueryResults | AggregateResults, followed: TableFollower
+) -> Iterator[B]:
+    """Yield blocks; before each of them the reader of results gets the table in force."""
+    for block in blocks:
+        results.table = followed.poll()
+        yield block
 
 
 def _write_all(blocks: Iterable[Iterable[R]], write: Callable[[R], None], output: TextIO, *, follow: bool) -> None:
@@ -143,10 +156,13 @@ def print_query(
         raise OutputError(f"found {len(names)} queries, expected one, or --format json: they have different columns")
     write = _QueryWriter(form, output).write
     source = tool_log(settings, "results")
-    table = read_sensors(settings.sensors)
-    with StopFlag() as stop, open_query(source, settings, table, names, from_now=from_now) as found:
-        rows = (block.rows for block in found.blocks(follow=follow, stopping=stop.is_set))
-        _write_all(rows, write, output, follow=follow)
+    with (
+        StopFlag() as stop,
+        TableFollower(source, settings) as followed,
+        open_query(source, settings, followed.table, names, from_now=from_now) as found,
+    ):
+        blocks = _with_tables(found.blocks(follow=follow, stopping=stop.is_set), found, followed)
+        _write_all((block.rows for block in blocks), write, output, follow=follow)
         _tell_unreadable(found)
 
 

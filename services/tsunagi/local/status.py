@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from rich import box
@@ -14,10 +16,13 @@ from rich.text import Text
 
 from tsunagi.local.fleet import Fleet
 from tsunagi.local.recovery import model_in_force
+from tsunagi.runtime.fleet_table import unpack_table
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED, RESULTS, TUPLES, LogError
-from tsunagi.runtime.messages import ModelTarget
+from tsunagi.runtime.messages import FleetTable, ModelTarget
+from tsunagi.runtime.sensors import SensorsError, SensorTable, read_sensors
 from tsunagi.runtime.settings import Settings
 from tsunagi.system import processes
+from tsunagi.system.fleet_table import table_record
 from tsunagi.system.topics import tool_log
 
 _LISTEN_S = 0.6
@@ -43,7 +48,7 @@ def read_status(settings: Settings) -> dict[str, Any]:
 
     Returns:
         {"broker", "slots": [...], "spark": {...}, "nodes": [...], "processes": [...], "results": {...},
-        "recovery": {...}}, as `--json` prints it.
+        "recovery": {...}, "sensors": {...}}, as `--json` prints it.
 
     Raises:
         LogError: the broker does not answer, or has no topics of this system.
@@ -71,6 +76,7 @@ def read_status(settings: Settings) -> dict[str, Any]:
         }
         aside = {topic: reader.range(topic, 0)[1] for topic in (LATE, DEAD_LETTERS)}
         recovery = _recovery(fleet, settings, model_in_force(log))
+        sensors = _sensors(table_record(log), settings)
     finally:
         reader.close()
         fleet.close()
@@ -88,6 +94,7 @@ def read_status(settings: Settings) -> dict[str, Any]:
         "dead_letters": aside[DEAD_LETTERS],
         "step_s": settings.steps.slide_s,
         "recovery": recovery,
+        "sensors": sensors,
     }
 
 
@@ -193,6 +200,54 @@ def recovery_line(recovery: Mapping[str, Any], step_s: float) -> str:
     return f"{text}; {have} ({left_s:.0f} s to go)"
 
 
+def _sensors(record: FleetTable | None, settings: Settings) -> dict[str, Any]:
+    """Return how large the table in force is, and whether the file says the same.
+
+    Args:
+        record: the table that `plan` has; None = it has none, so that the file's is in force.
+    """
+    file, fault = None, ""
+    try:
+        file = read_sensors(settings.sensors)
+    except SensorsError as error:
+        fault = str(error)
+    table = file if record is None else unpack_table(record)
+    if table is None:
+        return {"fault": fault}
+    found = {"sensors": len(table.present), "edges": len(table.edges), "fault": fault}
+    if record is not None:
+        found |= {"from_us": record.from_us, "by": record.by}
+        found["file_differs"] = file is not None and _cells_of(file) != _cells_of(table)
+    return found
+
+
+def _cells_of(table: SensorTable) -> list[str]:
+    """Return what a table says of the sensors that are there, whatever the order of its rows and columns."""
+    found = []
+    for sensor in table.present:
+        cells = sorted(item for item in zip(table.attributes, sensor.attributes, strict=True) if item[1])
+        plain = replace(sensor, id=0, was="", before="", attributes=())
+        found.append(f"{plain!r} {cells}")
+    return sorted(found)
+
+
+def sensors_line(sensors: Mapping[str, Any]) -> str:
+    """Say in one line which sensors table is in force."""
+    if "sensors" not in sensors:
+        return str(sensors["fault"])
+    text = f"{sensors['sensors']} on {sensors['edges']} edges"
+    if "by" in sensors:
+        text += f", in force by {sensors['by'] or 'nobody who is named'}"
+    if sensors.get("from_us"):
+        moment = datetime.fromtimestamp(sensors["from_us"] / 1e6, UTC).isoformat(timespec="seconds")
+        text += f" since {moment.replace('+00:00', 'Z')}"
+    if sensors["fault"]:
+        text += f"; the file cannot be used: {sensors['fault']}"
+    elif sensors.get("file_differs"):
+        text += "; the file differs, and has not been applied"
+    return text
+
+
 def _nodes(fleet: Fleet) -> list[dict[str, Any]]:
     now_us = time.time_ns() // 1000
     return [
@@ -246,6 +301,7 @@ def print_status(status: Mapping[str, Any], console: Console) -> None:
         console.print(f"no heartbeat yet: {said}", markup=False)
     blocks = ", ".join(f"partition {p}: {end}" for p, end in status["results"].items())
     console.print(f"results: {blocks} records; late: {status['late']}; dead letters: {status['dead_letters']}")
+    console.print(f"sensors: {sensors_line(status['sensors'])}", markup=False)
     if status["recovery"]:
         console.print(f"recovery: {recovery_line(status['recovery'], status['step_s'])}", markup=False)
 

@@ -12,6 +12,7 @@ from tsunagi.runtime.log import TOPICS
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings
 from tsunagi.scaler.placing import sized
+from tsunagi.system.fleet_table import sensors_in_force
 from tsunagi.system.topics import quiet_log, wait_for_range
 
 _LEADER_S = 20.0
@@ -42,7 +43,7 @@ def make_topics(settings: Settings) -> None:
 
 
 def make_rights(settings: Settings, tell: Callable[[str], None], *, acls: bool, users: Path | None) -> None:
-    """Make the users of the broker and their rights; the edges are those of the sensors table.
+    """Make the users of the broker and their rights; the edges are those of the file and of the table in force.
 
     Args:
         users: directory with a file password-USER for each user that is to be made or changed; None makes none.
@@ -54,9 +55,10 @@ def make_rights(settings: Settings, tell: Callable[[str], None], *, acls: bool, 
     """
     if not acls and users is None:
         return
-    known = roles(read_sensors(settings.sensors).edges)
+    wanted = read_sensors(settings.sensors).edges
     source = quiet_log(settings, "rights")
     try:
+        known = roles(sorted({*wanted, *sensors_in_force(source, settings).edges}))
         if users is not None:
             passwords = read_passwords(users)
             set_passwords(source.admin(), passwords)

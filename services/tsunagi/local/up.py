@@ -20,9 +20,9 @@ from tsunagi.runtime.kafka_client import client_options, make_client
 from tsunagi.runtime.kafka_errors import ConnectionErrors
 from tsunagi.runtime.log import RECOVERED, LogError
 from tsunagi.runtime.marked import CHECKPOINT, STATE, empty, mark, marked
-from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import Settings, SourceSettings
 from tsunagi.system import processes
+from tsunagi.system.fleet_table import sensors_in_force
 from tsunagi.system.identity import admit, claim
 from tsunagi.system.processes import Process, ProcessError
 from tsunagi.system.topics import quiet_log, tool_log
@@ -135,8 +135,10 @@ class System:
         return ["scaler", *(["learner"] if self.settings.recovery.learn else []), *names, "spark"]
 
     def start_edges(self, edges: Iterable[str] | None = None) -> list[str]:
-        """Start the edges of the sensors table, or the given ones; return their names."""
-        names = list(read_sensors(self.settings.sensors).edges if edges is None else edges)
+        """Start the edges of the sensors table in force, or the given ones; return their names."""
+        if edges is None:
+            edges = sensors_in_force(tool_log(self.settings, "up"), self.settings).edges
+        names = list(edges)
         variables = {}
         if self.config is None and self.settings.source == SourceSettings():
             variables[SPEED_VARIABLE] = str(SHIPPED_SPEED)

@@ -11,8 +11,8 @@ from tsunagi.query.results import QueryBlock, QueryResults
 from tsunagi.runtime.log import RECOVERED, RESULTS, Log, LogError
 from tsunagi.runtime.outputs import open_results
 from tsunagi.runtime.results import Block
-from tsunagi.runtime.sensors import SensorTable, read_sensors
 from tsunagi.runtime.settings import Settings
+from tsunagi.system.fleet_table import sensors_in_force
 from tsunagi.system.topics import tool_log
 
 AGAIN_S = 1.0
@@ -36,7 +36,6 @@ def wait_for_result(settings: Settings, timeout_s: float, say: Callable[[str], N
         NoResultError: no block with rows was appended within `timeout_s` seconds.
         LogError: the log never answers, or has no topic of results.
     """
-    table = read_sensors(settings.sensors)
     source = tool_log(settings, "wait")
     topic = RESULTS if settings.query.mode == "steps" else RECOVERED
     over = threading.Event()
@@ -47,7 +46,7 @@ def wait_for_result(settings: Settings, timeout_s: float, say: Callable[[str], N
     try:
         while True:
             try:
-                found = _next_rows(source, settings, table, over)
+                found = _next_rows(source, settings, over)
             except LogError as error:
                 if source.partitions(topic) == 0 or over.wait(AGAIN_S):
                     raise
@@ -65,13 +64,12 @@ def wait_for_result(settings: Settings, timeout_s: float, say: Callable[[str], N
         timer.cancel()
 
 
-def _next_rows(
-    source: Log, settings: Settings, table: SensorTable, over: threading.Event
-) -> tuple[Block | QueryBlock, int] | None:
+def _next_rows(source: Log, settings: Settings, over: threading.Event) -> tuple[Block | QueryBlock, int] | None:
     """Return the next block that has rows, of readings or of a query, and how many; None = the time is over.
 
     There may be nothing but rows of queries: without steps, and with `[results] readings = false`.
     """
+    table = sensors_in_force(source, settings)
     kind = QueryOutputs if settings.query.mode == "tuples" else QueryResults
     with (
         open_results(source, settings, table, from_now=True) as results,

@@ -227,7 +227,7 @@ class AggregateResults:
         at: Mapping[int, int] | None = None,
     ) -> None:
         self._reader = ResultsReader(log, settings, table, start="end" if from_now else "beginning", at=at)
-        self._table, self._name = table, name
+        self.table, self._name = table, name
 
     def __enter__(self) -> Self:
         return self
@@ -244,7 +244,7 @@ class AggregateResults:
         """Yield blocks, in order within each group. The arguments are those of `BlockReader.blocks`."""
         for block in self._reader.blocks(follow=follow, stopping=stopping):
             if block.query == self._name and block.window is not None:
-                rows = tuple(self._row(block, block.window, *item) for item in enumerate(block.rows(self._table)))
+                rows = tuple(self._row(block, block.window, *item) for item in enumerate(block.rows(self.table)))
                 yield QueryBlock(
                     block.query, block.group, block.step, block.event_time_us, block.appended_us, rows, part=block.part
                 )

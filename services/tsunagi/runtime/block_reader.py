@@ -63,7 +63,7 @@ class BlockReader(ABC, Generic[B]):
     Args:
         log: the log.
         settings: the settings, whose `[results] format` counts.
-        table: the sensors table.
+        table: the sensors table. Whoever follows results for long sets the attribute of this name to a newer one.
         start: where to begin: at the `beginning` of the topic, or at its present `end`.
         at: the offset to begin at instead, for each partition that was read before.
         last: the value that the attribute `last` had then.
@@ -103,7 +103,7 @@ class BlockReader(ABC, Generic[B]):
         self.unreadable: list[Unreadable] = []
         self.unreadable_count = 0
         self._form = settings.results.format
-        self._table = table
+        self.table = table
         self._now_us = now_us
         self.last: dict[RunKey, LastResult] = dict(last or {})
         count = log.partitions(self.topic)
@@ -182,7 +182,7 @@ class BlockReader(ABC, Generic[B]):
         """
         held: list[tuple[int, str, str, int, float, int, B]] = []
         numbers = itertools.count()  # decide between blocks that are otherwise equal, such as tuples of one moment
-        groups = {sensor.group for sensor in self._table.sensors if sensor.group} if self._table else set()
+        groups = {sensor.group for sensor in self.table.present if sensor.group} if self.table else set()
         for found in self._reads(follow=follow, stopping=stopping):
             now_s = clock()
             for block in found:

@@ -33,7 +33,6 @@ class Outputs(ResultsReader):
     ) -> None:
         super().__init__(log, settings, table, start=start)
         self._names: dict[tuple[int, int], Name] = {}  # the last name of each (slot, generation)
-        self._groups = [sensor.group or settings.spark.unknown_group for sensor in table.sensors]
         self._unknown = settings.spark.unknown_group
 
     def _blocks(self, records: Sequence[Record], read_us: int) -> list[Block]:
@@ -52,8 +51,9 @@ class Outputs(ResultsReader):
         self._names[record.partition, generation] = name
         ids, mean, sd = sensors(message.sensor), floats(message.mean), floats(message.sd)
         quality, bound = octets(message.quality), floats(message.bound)
-        known = len(self._groups)
-        groups = np.array([self._groups[sensor] if sensor < known else self._unknown for sensor in ids.tolist()])
+        table = () if self.table is None else self.table.sensors
+        named = (table[sensor].group if sensor < len(table) else "" for sensor in ids.tolist())
+        groups = np.array([group or self._unknown for group in named])
         for group in sorted(set(groups.tolist())):
             here = groups == group
             count = int(here.sum())

@@ -169,7 +169,7 @@ class ResultsReader(BlockReader[Block]):
     def rows(self, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False) -> Iterator[Row]:
         """Yield rows, in order within each (query, group). The arguments are those of `blocks`."""
         for block in self.blocks(follow=follow, stopping=stopping):
-            yield from block.rows(self._table)
+            yield from block.rows(self.table)
 
     def _from_record(self, record: Record, read_us: int) -> Block | None:
         try:

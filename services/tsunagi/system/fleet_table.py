@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -100,17 +101,15 @@ class TableFollower:
     def poll(self) -> SensorTable:
         """Read what has come, without a wait; return the table in force.
 
-        A file that cannot be used any more changes nothing: a user may be about to write it.
+        A file that is gone, or cannot be used any more, changes nothing: a user may be about to write it.
 
         Raises:
             LogError: the log cannot be read.
         """
         for record in self._reader.read(_RECORDS, 0.0):
             self._take(record)
-        try:
+        with suppress(SensorsError):
             self.table = self._read()
-        except SensorsError as error:
-            self._logger.warning("the sensors table cannot be used", error=str(error))
         return self.table
 
     def close(self) -> None:

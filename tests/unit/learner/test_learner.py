@@ -311,6 +311,7 @@ def test_a_model_of_other_sensors_is_refused_before_anything_is_written(
     (tmp_path / "other.csv").write_text("sensor,edge\nx,e\n")
     monkeypatch.setenv("TSUNAGI_SENSORS", str(tmp_path / "other.csv"))
     monkeypatch.setenv("TSUNAGI_RECOVERY__STORE", str(tmp_path / "store"))
+    monkeypatch.setattr("tsunagi.local.recovery.tool_log", lambda *_: fleet.log)
     found = CliRunner().invoke(cli, ["recovery", "use", str(tmp_path / "model.bin")])
     assert "found none of the sensors" in str(found.exception)
     assert CliRunner().invoke(cli, ["recovery", "use"]).exit_code == 2

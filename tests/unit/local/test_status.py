@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from tsunagi.local.status import print_status
+from tsunagi.local.status import _sensors, print_status, sensors_line
+from tsunagi.runtime.fleet_table import pack_table
+from tsunagi.runtime.sensors import Sensor, read_sensors
+from tsunagi.runtime.settings import Settings
 
 SPARK = {
     "batch": 7,
@@ -45,7 +50,7 @@ def node(name: str, **fields: object) -> dict[str, Any]:
 
 def whole(**fields: object) -> dict[str, Any]:
     plain = {"slots": [], "spark": {}, "nodes": [], "processes": [], "results": {"0": 5}, "late": 0, "dead_letters": 1}
-    plain |= {"recovery": {}, "step_s": 1.0}
+    plain |= {"recovery": {}, "step_s": 1.0, "sensors": {"sensors": 3, "edges": 2, "fault": ""}}
     return plain | fields
 
 
@@ -74,6 +79,24 @@ def test_the_status_table() -> None:
     assert "left behind: slot 2; not the log that it knew: recovered/1: the topic was made anew" in words
     assert "Spark: batch" not in shown(status | {"spark": {}}, 160)
     assert "; no result yet" in " ".join(shown(status | {"spark": SPARK | {"frontier": -1}}, 160).split())
+
+
+def test_it_says_which_sensors_table_is_in_force(tmp_path: Path) -> None:
+    settings = Settings(sensors=tmp_path / "sensors.csv")
+    settings.sensors.write_text("sensor,edge,site\na,e1,north\nb,e2,\n")
+    assert sensors_line(_sensors(None, settings)) == "2 on 2 edges"
+    table = read_sensors(settings.sensors)
+    gone = Sensor(2, "c", "", before="e3", attributes=("",))
+    record = pack_table(replace(table, sensors=(*table.sensors, gone)), by="ann", from_us=1_700_000_000_000_000)
+    since = "2 on 2 edges, in force by ann since 2023-11-14T22:13:20Z"
+    assert sensors_line(_sensors(record, settings)) == since
+    settings.sensors.write_text("edge,sensor\ne2,b\ne1,a\n")
+    assert sensors_line(_sensors(record, settings)) == f"{since}; the file differs, and has not been applied"
+    settings.sensors.write_text("site,edge,sensor\n,e2,b\nnorth,e1,a\n")
+    assert sensors_line(_sensors(record, settings)) == since, "rows and columns may stand in any order"
+    settings.sensors.unlink()
+    assert "cannot be used" in sensors_line(_sensors(record, settings))
+    assert "sensors: 3 on 2 edges\n" in shown(whole(), 80)
 
 
 LEARNER = {"steps": 150, "needed": 200, "fitting": False, "fault": "", "out": []}
