@@ -51,7 +51,7 @@ def apply_table(
         Whether they differ.
 
     Raises:
-        SensorsError: the file cannot be used, or asks for something impossible.
+        SensorsError: the file cannot be used, or asks for something impossible, or `plan` has no table yet.
         ApplyError: some nodes do not go by the table in time; they will once they can.
         LogError: the broker does not answer.
     """
@@ -63,6 +63,7 @@ def apply_table(
     if not change:
         tell(f"{settings.sensors}: nothing differs from the table in force")
         return False
+    _check_groups(settings, change)
     _show(change, tell)
     if not agreed():
         tell("nothing was changed")
@@ -87,6 +88,16 @@ def apply_table(
     if change.idle_edges:
         tell(f"these edges have no sensor any more and may be stopped: {_some(list(change.idle_edges))}")
     return True
+
+
+def _check_groups(settings: Settings, change: FleetChange) -> None:
+    """Refuse sensors without a group, if the Spark job would end at them."""
+    without = [sensor.name for sensor in change.table.present if not sensor.group]
+    if without and settings.spark.ungrouped == "refuse":
+        raise SensorsError(
+            f"{settings.sensors}: {_some(without)}: found no group, expected one of each sensor, since [spark] ungrouped "
+            'is "refuse"'
+        )
 
 
 def _show(change: FleetChange, tell: Callable[[str], None]) -> None:

@@ -121,7 +121,7 @@ def _matched(before: SensorTable, wanted: SensorTable) -> dict[int, int]:
     taken: dict[int, str] = {}
     for sensor in wanted.sensors:
         by_name, by_was = owner.get(sensor.name), owner.get(sensor.was) if sensor.was else None
-        if sensor.was and by_was is None:
+        if sensor.was and by_was is None and by_name is None:
             raise SensorsError(f"sensor {sensor.name!r}: was: found {sensor.was!r}, expected a name that it had before")
         if by_was is not None and by_name is not None and by_was != by_name:
             other = before.sensors[by_name]

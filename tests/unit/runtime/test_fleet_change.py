@@ -85,6 +85,8 @@ def test_a_sensor_is_known_by_its_first_name_over_several_renamings(tmp_path: Pa
     twice = change(tmp_path, "sensor,edge,group,was\ny,one,north,x\nb,one,north,\nc,two,south,\n", once).table
     assert rows(twice)[0] == ("y", "one", "a", "")
     assert twice.ids(["a", "x", "y"]) == {"a": 0, "y": 0}
+    kept = "sensor,edge,group,was\ny,one,north,x\nb,one,north,\nc,two,south,\n"
+    assert not change(tmp_path, kept, twice), "the user's file goes on to say what the sensor was called before"
     back = change(tmp_path, "sensor,edge,group\na,one,north\nb,one,north\nc,two,south\n", twice)
     assert back.renamed == (("y", "a"),)
     assert rows(back.table)[0] == ("a", "one", "", "")
