@@ -95,8 +95,8 @@ def _check_groups(settings: Settings, change: FleetChange) -> None:
     without = [sensor.name for sensor in change.table.present if not sensor.group]
     if without and settings.spark.ungrouped == "refuse":
         raise SensorsError(
-            f"{settings.sensors}: {_some(without)}: found no group, expected one of each sensor, since [spark] ungrouped "
-            'is "refuse"'
+            f"{settings.sensors}: {_some(without)}: found no group, expected one of each sensor, since [spark] "
+            'ungrouped is "refuse"'
         )
 
 
