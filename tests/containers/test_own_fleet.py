@@ -84,6 +84,19 @@ def test_the_query_of_the_folder_is_answered_from_its_settings(plant: ComposePro
     assert "overview" in plant.tool("query", "list")
 
 
+def test_the_fleet_changes_and_no_container_restarts(plant: ComposeProject) -> None:
+    assert plant.folder is not None
+    table = plant.folder / "sensors.csv"
+    table.write_text(table.read_text().replace("s1,halle,", "s1,2.Ost,"))
+    said = plant.tool("apply", "--yes")
+    assert "~ s1 moves from edge halle to edge 2.Ost" in said
+    assert "in force after" in said
+    assert "these edges have no sensor any more and may be stopped: halle" in said
+    for edge in EDGES.values():
+        state = docker("inspect", "--format", "{{.State.Status}} {{.RestartCount}}", plant.container(edge))
+        assert (edge, state.split()) == (edge, ["running", "0"])
+
+
 def test_an_image_of_an_edge_is_small(plant: ComposeProject) -> None:
     del plant
     assert int(docker("image", "inspect", "--format", "{{.Size}}", "tsunagi-edge")) <= 300_000_000
