@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from tsunagi.project.units import unit_in_name
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.naming import edge_fault
 from tsunagi.runtime.tables.block import ReadingBlock
@@ -41,6 +42,7 @@ class Series:
         levels: the levels of its topic; () if there is none.
         times_us: the times of its readings, in the order in which they came; of a sensor of a file they are not kept.
         file_interval_s: of a sensor of a file, what `interval_s` is.
+        units: the units that messages tell.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Series:
     least: float = math.inf
     greatest: float = -math.inf
     file_interval_s: float | None = None
+    units: set[str] = field(default_factory=set)
 
     def add(self, time_us: int, value: float) -> None:
         """Take in a reading."""
@@ -64,6 +67,13 @@ class Series:
         if len(times) < 2:
             return self.file_interval_s
         return statistics.median(later - earlier for earlier, later in pairwise(times)) / 1e6
+
+    @property
+    def unit(self) -> str:
+        """The unit that its messages tell, or else its name; "" if there is none, or if they contradict each other."""
+        if not self.units:
+            return unit_in_name(self.name)
+        return next(iter(self.units)) if len(self.units) == 1 else ""
 
 
 class TableSeries:

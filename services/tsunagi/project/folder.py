@@ -13,6 +13,7 @@ from pathlib import Path
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tsunagi.project.finding import FoundFleet
 from tsunagi.project.fleet import Series, areas_of, edges_of, held_s, own_topic, usual_interval_s
@@ -84,6 +85,7 @@ def _table(series: Sequence[Series], interval_s: float, edges: int | None, befor
     for item in series:
         if item.name not in known:
             cells = {"sensor": item.name, "edge": edge_of[item.name], "group": areas[item.name]}
+            cells["unit"] = item.unit
             cells["max_age_s"] = str(held_s(item, interval_s) or "")
             table.writerow([cells.get(name.strip(), "") for name in header])
     return text.getvalue()
@@ -191,14 +193,21 @@ def show(found: FoundFleet, console: Console) -> None:
     """Print what was found."""
     series = sorted(found.series.values(), key=lambda item: item.name)
     table = Table(box=box.SIMPLE_HEAD, padding=0)
-    for heading in ("sensor", "readings", "every s", "least", "greatest"):
-        table.add_column(heading, justify="left" if heading == "sensor" else "right", overflow="fold")
+    for heading in ("sensor", "readings", "every s", "least", "greatest", "unit"):
+        table.add_column(heading, justify="left" if heading in {"sensor", "unit"} else "right", overflow="fold")
     for item in itertools.islice(series, _LISTED):
         every = "" if item.interval_s is None else f"{item.interval_s:.3g}"
-        table.add_row(item.name, str(item.count), every, f"{item.least:.6g}", f"{item.greatest:.6g}")
+        table.add_row(
+            Text(item.name), str(item.count), every, f"{item.least:.6g}", f"{item.greatest:.6g}", Text(item.unit)
+        )
     console.print(table)
     if len(series) > _LISTED:
         console.print(f"... and {len(series) - _LISTED} more sensors", markup=False)
     if found.unusable:
         counts = ", ".join(f"{count} {reason}" for reason, count in sorted(found.unusable.items()))
         console.print(f"not used: {counts}", markup=False)
+    differ = [item for item in series if len(item.units) > 1]
+    if differ:
+        told = "; ".join(f"{item.name} ({', '.join(sorted(item.units))})" for item in differ[:_LISTED])
+        more = f"; and {len(differ) - _LISTED} more sensors" * (len(differ) > _LISTED)
+        console.print(f"no unit is written where messages tell several: {told}{more}", markup=False)
