@@ -42,6 +42,10 @@ class FoundFleet:
         self.unusable: dict[str, int] = {}
         self.slowest_s = 0.0
 
+    def by_name(self) -> list[Series]:
+        """Return the sensors, sorted by name."""
+        return sorted(self.series.values(), key=lambda item: item.name)
+
 
 def find_in_file(path: Path, form: TableSettings = _USUAL) -> FoundFleet:
     """Find the sensors of a CSV or Parquet file: a column for each sensor, or a row for each reading.

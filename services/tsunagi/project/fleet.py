@@ -30,7 +30,7 @@ _INTERVALS = 1000
 """The interval of a sensor of a file is the median of about so many, from the first."""
 _NEVER_US = np.iinfo(np.int64).min
 """The time of a sensor's last reading while it has none."""
-_SEPARATORS = (r"[./:]", r"_", r"[- ]")
+SEPARATORS = (r"[./:]", r"_", r"[- ]")
 """What stands between the parts of a sensor's name, the strongest first."""
 
 
@@ -161,7 +161,7 @@ def areas_of(series: Sequence[Series]) -> dict[str, str]:
     first level. Of names it is the first part, if sensors share it.
     """
     if not all(item.levels for item in series):
-        for separators in _SEPARATORS:
+        for separators in SEPARATORS:
             found = _first_shared({item.name: re.split(separators, item.name) for item in series})
             if found:
                 return found
