@@ -121,7 +121,7 @@ def _beside(value: Path, values: Iterable[Path], units: Iterable[Path]) -> Path:
     own = [(*around, made) for key in _KEYS for made in (f"{name}_{key}", f"{name}{key}", f"{key}_{name}")]
     own += [(*around, key, name) for key in _KEYS]
     shared = [(*around, *inner, key) for inner in ((), (_ATTRIBUTES,)) for key in _KEYS]
-    beside = [path for path in values if path[:-1] == above]
+    beside = [path for path in values if path and path[:-1] == above]
     plain = [path for path in beside if str(path[-1]).lower() in PLAIN]
     alone = [value] in (beside, plain)
     return next((lower[path] for path in own + shared * alone if path in lower), ())
