@@ -24,6 +24,11 @@ from tsunagi.commands.options import FILE, TABLE, seconds
 @click.option("--ca-file", default="", help="Certificates that the MQTT broker's is checked against; empty = no TLS.")
 @seconds("--listen", 30.0, "How long to listen. Take several times the interval of the slowest sensor.")
 @click.option("--edges", type=click.IntRange(1, 10_000), help="Number of edges [default: one for each area].")
+@click.option(
+    "--group",
+    type=click.Choice(["topic", "correlation"]),
+    help="What divides sensors into groups: topics and names [default], or which readings move together.",
+)
 @click.option("--yes", is_flag=True, help="Ask nothing: take what is proposed.")
 @click.option("--replace", is_flag=True, help="Replace files that are there and differ.")
 def init(
@@ -39,6 +44,7 @@ def init(
     ca_file: str,
     listen_s: float,
     edges: int | None,
+    group: str | None,
     *,
     yes: bool,
     replace: bool,
@@ -101,7 +107,12 @@ def init(
     series = found.by_name()
     arranged = arrange(series, edges)
     if not yes and sys.stdin.isatty() and sys.stdout.isatty():
-        arranged = ask(arranged, divisions(series), edges_decided=edges is not None)
+        arranged = ask(arranged, divisions(series), edges_decided=edges is not None, groups_decided=group is not None)
+    if group == "correlation":
+        from tsunagi.project.correlation import group_by_correlation
+
+        arranged = group_by_correlation(found, arranged)
+    click.echo(f"groups: {len(set(arranged.group_of.values()))} ({arranged.grouped_by})")
     table = folder / SENSORS
     files = project(found, arranged, table.read_text(encoding="utf-8") if table.exists() else "")
     if not write(folder, files, click.echo, replace=replace):

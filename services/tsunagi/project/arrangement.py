@@ -15,12 +15,14 @@ class Arrangement(NamedTuple):
     Attributes:
         interval_s: the usual time between two readings of a sensor, in seconds.
         window: readings of a sensor in a step.
+        grouped_by: what divides sensors into groups, as the screen says it.
     """
 
     edge_of: dict[str, str]
     group_of: dict[str, str]
     interval_s: float
     window: int
+    grouped_by: str
 
     @property
     def step_s(self) -> float:
@@ -46,9 +48,10 @@ def arrange(series: Sequence[Series], edges: int | None = None) -> Arrangement:
     Args:
         edges: how many edges there are; None = one for each area of the plant.
     """
-    areas = areas_of(series)
+    proposed = divisions(series)[0]
     interval_s = usual_interval_s(series)
-    return Arrangement(edges_of(areas, edges), areas, interval_s, max(1, round(1 / interval_s)))  # a second at least
+    window = max(1, round(1 / interval_s))  # a step is a second at least
+    return Arrangement(edges_of(proposed.part_of, edges), proposed.part_of, interval_s, window, proposed.title)
 
 
 def divisions(series: Sequence[Series]) -> list[Division]:

@@ -40,7 +40,7 @@ class Series:
 
     Attributes:
         levels: the levels of its topic; () if there is none.
-        times_us: the times of its readings, in the order in which they came; of a sensor of a file they are not kept.
+        times_us, values: its readings, in the order in which they came; of a sensor of a file they are not kept.
         file_interval_s: of a sensor of a file, what `interval_s` is.
         units: the units that messages tell.
     """
@@ -48,6 +48,7 @@ class Series:
     name: str
     levels: tuple[str, ...] = ()
     times_us: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
     count: int = 0
     least: float = math.inf
     greatest: float = -math.inf
@@ -57,6 +58,7 @@ class Series:
     def add(self, time_us: int, value: float) -> None:
         """Take in a reading."""
         self.times_us.append(time_us)
+        self.values.append(value)
         self.count += 1
         self.least, self.greatest = min(self.least, value), max(self.greatest, value)
 

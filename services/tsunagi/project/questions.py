@@ -28,11 +28,12 @@ def ask(
         ways: how sensors can be divided into edges or groups, the proposed way first.
         edges_decided, groups_decided: whether an option has decided on them, so that nobody is asked.
     """
-    edge_of, group_of = proposed.edge_of, proposed.group_of
+    arranged = proposed
     if not edges_decided and len(ways) > 1:
-        edge_of = edges_of(_choose(_EDGE, "edge", ways).part_of)
+        arranged = arranged._replace(edge_of=edges_of(_choose(_EDGE, "edge", ways).part_of))
     if not groups_decided and len(ways) > 1:
-        group_of = _choose(_GROUP, "group", ways).part_of
+        way = _choose(_GROUP, "group", ways)
+        arranged = arranged._replace(group_of=way.part_of, grouped_by=way.title)
 
     def readings(text: str) -> int:
         several = float(text) / proposed.interval_s
@@ -49,7 +50,7 @@ def ask(
 
     click.echo(f"Sensors have a reading every {proposed.interval_s:g} s. There is a result for each step.")
     asked: int = click.prompt("Seconds of a step", default=f"{proposed.step_s:g}", value_proc=window)
-    return proposed._replace(edge_of=edge_of, group_of=group_of, window=asked)
+    return arranged._replace(window=asked)
 
 
 def _choose(question: str, noun: str, ways: Sequence[Division]) -> Division:
