@@ -117,7 +117,7 @@ def find_in_messages(source: Mapping[str, Any], messages: Sequence[Message]) -> 
         found.source["format"] = name
     found.source["fields"] = fields
     entries = Entries([FieldSettings.model_validate(table) for table in fields], "")
-    units = UnitReader(fields, [body for _, body in bodies])
+    units = UnitReader(fields, bodies)
     for message, body in bodies:
         _read(message, body, entries, found)
     for message, body in bodies:

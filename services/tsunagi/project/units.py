@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jmespath
@@ -22,6 +22,8 @@ from tsunagi.runtime.settings.fields import EVERY, FieldSettings
 
 _KEYS = ("unit", "units", "uom", "unit_of_measurement", "unitofmeasurement", "engunit")
 """Keys at which a unit is looked for, the likeliest first; letters may be large or small."""
+_SIGN = re.compile("unit|uom", re.IGNORECASE)
+"""Is found in every key at which a unit is looked for, whatever stands around it."""
 _ATTRIBUTES = "attributes"
 """The key of an object beside a value that describes it. Home Assistant writes the unit there."""
 _LONGEST = 24
@@ -39,6 +41,11 @@ _BASE = (
 """Matches a unit with its prefix."""
 _UNIT = re.compile(rf"(?:{_BASE})(?:\^?[-⁻]?[1-9¹²³])?(?:\s?[/·*⋅ ]\s?(?:{_BASE})(?:\^?[-⁻]?[1-9¹²³])?)*")
 """Matches units, with powers, products and quotients: m³/h, kg·m^-3, 1/min."""
+_TEMPLATE = re.compile(
+    r"\{\{\s*value(?:_json(?:\.(\w+)|\[['\"]([^'\"]+)['\"]\]))?\s*"
+    r"(?:\|\s*(?:round|float|int|is_defined)\s*(?:\([^()]*\)\s*)?)*\}\}"
+)
+"""Matches templates of Home Assistant that take a message, or a value of it, as it is. Others change its unit."""
 _OTHERWISE = frozenset({"min", "in", "1", "B"})
 """What stands in brackets for a least value, an input, a number or a phase more often than for a unit."""
 
@@ -55,29 +62,66 @@ class UnitReader:
 
     Args:
         tables: the tables of `[source] fields` that find the values.
-        bodies: what the messages have become.
+        messages: all messages, each with what it has become.
     """
 
-    def __init__(self, tables: Iterable[Mapping[str, Any]], bodies: Iterable[object]) -> None:
-        bodies = list(bodies)
+    def __init__(self, tables: Sequence[Mapping[str, Any]], messages: Sequence[tuple[Message, object]]) -> None:
+        self._discovered = _discovered(body for _, body in messages)
+        bodies = [self._with_units(body, message.topic) for message, body in messages]
         numbers: dict[str, int] = {}
         found = [
             FieldSettings.model_validate(made) for table in tables if (made := _unit_table(table, bodies, numbers))
         ]
         self._units = {float(number): unit.strip() for unit, number in numbers.items()}
         self._entries = Entries(found, "")
+        self._values = Entries([FieldSettings.model_validate(table) for table in tables], "")
 
     def read(self, body: object, message: Message) -> Iterator[tuple[str, str]]:
-        """Yield (name of a sensor, its unit) for each unit that a message tells."""
+        """Yield (name of a sensor, its unit) for each unit that a message tells, or that another one tells of it."""
         names: list[str] = []
 
         def place_of(name: str) -> int:
             names.append(name)
             return len(names) - 1
 
-        for item in self._entries.readings(body, message, place_of):
+        plain = self._discovered.get(message.topic, {}).get("")
+        if plain is not None and not isinstance(body, dict | list):
+            self._values.readings(body, message, place_of)
+            yield from ((name, plain) for name in names)
+            return
+        for item in self._entries.readings(self._with_units(body, message.topic), message, place_of):
             if isinstance(item, Reading) and item.value in self._units:
                 yield names[item.place], self._units[item.value]
+
+    def _with_units(self, body: object, topic: str) -> object:
+        """Return a message with the units that another one tells of it, beside its values."""
+        units = self._discovered.get(topic)
+        return {"units": units} | body if units and isinstance(body, dict) else body
+
+
+def _discovered(bodies: Iterable[object]) -> dict[str, dict[str, str]]:
+    """Return the units that messages for the discovery of Home Assistant tell, by topic and by key in its messages.
+
+    The key is "" if a message of the topic is the value itself. Home Assistant knows short names of the keys.
+    """
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for body in bodies:
+        if not isinstance(body, dict):
+            continue
+        topic, unit, template = (
+            next((text for key in keys if isinstance(text := body.get(key), str)), "")
+            for keys in (
+                ("state_topic", "stat_t"),
+                ("unit_of_measurement", "unit_of_meas"),
+                ("value_template", "val_tpl"),
+            )
+        )
+        match = _TEMPLATE.fullmatch(template.strip() or "{{ value }}")
+        if topic and match and _may_be_unit(unit):
+            base = body.get("~")
+            topic = topic.replace("~", base) if isinstance(base, str) else topic
+            found[topic][match[1] or match[2] or ""] = unit.strip()
+    return found
 
 
 def _unit_table(table: Mapping[str, Any], bodies: Iterable[object], numbers: dict[str, int]) -> dict[str, Any]:
@@ -94,7 +138,7 @@ def _unit_table(table: Mapping[str, Any], bodies: Iterable[object], numbers: dic
         parts = jmespath.search(table["each"], body) if "each" in table else [body]
         for part in parts if isinstance(parts, list) else ():
             for path, text in leaves_of(part):
-                if isinstance(text, str) and any("unit" in str(key).lower() or key == "uom" for key in path[-2:]):
+                if isinstance(text, str) and any(_SIGN.search(str(key)) for key in path[-2:]):
                     texts[path].add(text)
     units = {path: some for path, some in texts.items() if all(map(_may_be_unit, some))}
     found = {name: place for name, path in paths.items() if (place := _beside(path, list(paths.values()), units))}

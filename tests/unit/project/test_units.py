@@ -36,7 +36,7 @@ def units(*bodies: object, topic: str = "x/d") -> dict[str, str]:
     return {name: item.unit for name, item in found.series.items()}
 
 
-@pytest.mark.parametrize("key", ["unit", "Units", "uom", "unit_of_measurement"])
+@pytest.mark.parametrize("key", ["unit", "Units", "UoM", "unit_of_measurement"])
 def test_a_unit_beside_the_value_is_its_own(key: str) -> None:
     assert units({"value": 21.5, key: "°C"}) == {"d": "°C"}
     assert units({"value": 21.5, "battery": 97, key: "°C"}) == {"d.value": "°C", "d.battery": ""}
@@ -99,6 +99,36 @@ def test_units_that_contradict_each_other_are_not_written_and_said() -> None:
     assert "no unit is written where messages tell several: a (°C, °F)\n" in text.getvalue()
     assert text.getvalue().count("°C") == 2
     assert project(found)["sensors.csv"].splitlines()[1:] == ["a,x,x,,", "b,x,x,°C,"]
+
+
+def test_units_that_messages_for_discovery_tell_of_others() -> None:
+    zigbee = {
+        "state_topic": "zigbee/door",
+        "unit_of_measurement": "°C",
+        "value_template": "{{ value_json.temperature }}",
+    }
+    short = {
+        "~": "zigbee/door",
+        "stat_t": "~",
+        "unit_of_meas": "%",
+        "val_tpl": "{{ value_json['soil moisture'] | float }}",
+    }
+    scaled = zigbee | {"unit_of_measurement": "V", "value_template": "{{ value_json.battery / 1000 }}"}
+    plain = {"state_topic": "esp/tank/state", "unit_of_measurement": "bar"}
+    configs = [(f"homeassistant/sensor/{n}/config", body) for n, body in enumerate((zigbee, short, scaled, plain))]
+    values = [
+        ("zigbee/door", {"temperature": 21.5, "soil moisture": 3, "battery": 2900}),
+        ("esp/tank/state", 2.5),
+        ("esp/well/state", 1.5),
+    ]
+    found = found_in(*[(topic, json.dumps(body).encode()) for topic, body in configs + values])
+    assert {name: item.unit for name, item in found.series.items()} == {
+        "door.temperature": "°C",
+        "door.soil moisture": "%",
+        "door.battery": "",
+        "tank": "bar",
+        "well": "",
+    }
 
 
 def test_the_birth_of_a_metric_tells_its_unit() -> None:
