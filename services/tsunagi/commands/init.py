@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,12 @@ from tsunagi.commands.options import FILE, TABLE, seconds
 @click.option("--ca-file", default="", help="Certificates that the MQTT broker's is checked against; empty = no TLS.")
 @seconds("--listen", 30.0, "How long to listen. Take several times the interval of the slowest sensor.")
 @click.option("--edges", type=click.IntRange(1, 10_000), help="Number of edges [default: one for each area].")
+@click.option(
+    "--group",
+    type=click.Choice(["topic", "correlation"]),
+    help="What divides sensors into groups: topics and names [default], or which readings move together.",
+)
+@click.option("--yes", is_flag=True, help="Ask nothing: take what is proposed.")
 @click.option("--replace", is_flag=True, help="Replace files that are there and differ.")
 def init(
     folder: Path,
@@ -37,15 +44,21 @@ def init(
     ca_file: str,
     listen_s: float,
     edges: int | None,
+    group: str | None,
     *,
+    yes: bool,
     replace: bool,
 ) -> None:
     """Make a project folder from what your sensors send.
 
     It reads a CSV or a Parquet file, or listens to MQTT or Kafka for a while. It shows what it found, and writes the
-    sensors table, tsunagi.toml with the way to read your messages, and a query. Look them through: edges and groups are
-    a guess, by topics and names. In a folder that has such files it shows the difference and writes nothing; sensors
-    that stand in the table stay as they are, and new ones come behind them.
+    sensors table, tsunagi.toml with the way to read your messages, and a query. In a folder that has such files it
+    shows the difference and writes nothing; sensors that stand in the table stay as they are, and new ones come behind
+    them.
+
+    On a terminal it asks three questions: which level of topics, or part of names, is the edge, which is the group, and
+    how long a step is. Return takes what it proposes. Elsewhere, and with --yes, it takes that without a question. Look
+    the files through: what it proposes is a guess, by topics and names.
 
     \b
     tsunagi init plant --mqtt broker.local --topic 'plant/#' --listen 60
@@ -56,9 +69,11 @@ def init(
     """
     from rich.console import Console
 
+    from tsunagi.project.arrangement import arrange, divisions
     from tsunagi.project.finding import find_in_file, find_in_messages
     from tsunagi.project.folder import SENSORS, project, show, write
     from tsunagi.project.listening import listen
+    from tsunagi.project.questions import ask
     from tsunagi.runtime.settings import TableSettings
     from tsunagi.runtime.tables.files import is_parquet
 
@@ -89,8 +104,17 @@ def init(
             source = {"kind": "mqtt", "mqtt": broker}
         found = find_in_messages(source, listen(source, listen_s, lambda line: click.echo(line, err=True)))
     show(found, Console())
+    series = found.by_name()
+    arranged = arrange(series, edges)
+    if not yes and sys.stdin.isatty() and sys.stdout.isatty():
+        arranged = ask(arranged, divisions(series), edges_decided=edges is not None, groups_decided=group is not None)
+    if group == "correlation":
+        from tsunagi.project.correlation import group_by_correlation
+
+        arranged = group_by_correlation(found, arranged)
+    click.echo(f"groups: {len(set(arranged.group_of.values()))} ({arranged.grouped_by})")
     table = folder / SENSORS
-    files = project(found, edges, table.read_text(encoding="utf-8") if table.exists() else "")
+    files = project(found, arranged, table.read_text(encoding="utf-8") if table.exists() else "")
     if not write(folder, files, click.echo, replace=replace):
         raise SystemExit(1)
     _write_container_files(folder)

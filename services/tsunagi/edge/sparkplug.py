@@ -32,6 +32,9 @@ _WHOLE = ("int_value", "long_value")
 _PLAIN = frozenset({*_WHOLE, "float_value", "double_value", "boolean_value", "string_value"})
 """Fields that have a number, a boolean or a text."""
 
+_UNIT = "engUnit"
+"""The property of a metric that is its unit."""
+
 _Device = tuple[str, str, str]
 """(group, edge node, device); the device is "" for metrics of the node itself."""
 
@@ -47,8 +50,8 @@ class Sparkplug(PayloadFormat):
     """Reads messages with the topic spBv1.0/GROUP/TYPE/NODE or .../NODE/DEVICE.
 
     A message becomes an object with group, node, device, timestamp and metrics. Each metric has a name, a value and,
-    if it has one of its own, a timestamp; times are milliseconds since the epoch. The device of a node's own metrics is
-    the node.
+    if it has them, a timestamp of its own and a unit; times are milliseconds since the epoch. The device of a node's
+    own metrics is the node.
     """
 
     def __init__(self) -> None:
@@ -155,7 +158,14 @@ class Sparkplug(PayloadFormat):
         elif kind not in _PLAIN:
             value = {"datatype": pb.DataType.Name(datatype) if datatype in pb.DataType.values() else datatype}
         time = {"timestamp": metric.timestamp} if metric.HasField("timestamp") else {}
-        return {"name": name, "value": value} | time
+        unit = {"unit": text} if metric.HasField("properties") and (text := _unit(metric)) else {}
+        return {"name": name, "value": value} | time | unit
+
+
+def _unit(metric: pb.Payload.Metric) -> str:
+    """Return the unit that the properties of a metric tell; "" if they tell none."""
+    pairs = zip(metric.properties.keys, metric.properties.values, strict=False)
+    return next((value.string_value for key, value in pairs if key == _UNIT), "")
 
 
 def _session(payload: pb.Payload) -> int:

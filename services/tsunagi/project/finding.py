@@ -14,6 +14,7 @@ from tsunagi.edge.source import SourceError
 from tsunagi.project.fleet import Series, TableSeries
 from tsunagi.project.format_shapes import PROPOSALS, format_of
 from tsunagi.project.shapes import Sample
+from tsunagi.project.units import UnitReader
 from tsunagi.runtime.settings import SourceSettings, TableSettings
 from tsunagi.runtime.settings.fields import FieldSettings
 from tsunagi.runtime.tables.csv_table import CsvTable
@@ -40,6 +41,10 @@ class FoundFleet:
         self.source = dict(source)
         self.unusable: dict[str, int] = {}
         self.slowest_s = 0.0
+
+    def by_name(self) -> list[Series]:
+        """Return the sensors, sorted by name."""
+        return sorted(self.series.values(), key=lambda item: item.name)
 
 
 def find_in_file(path: Path, form: TableSettings = _USUAL) -> FoundFleet:
@@ -112,8 +117,13 @@ def find_in_messages(source: Mapping[str, Any], messages: Sequence[Message]) -> 
         found.source["format"] = name
     found.source["fields"] = fields
     entries = Entries([FieldSettings.model_validate(table) for table in fields], "")
+    units = UnitReader(fields, bodies)
     for message, body in bodies:
         _read(message, body, entries, found)
+    for message, body in bodies:
+        for sensor, unit in units.read(body, message):
+            if sensor in found.series:
+                found.series[sensor].units.add(unit)
     return found
 
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from tsunagi.project.units import unit_in_name
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.naming import edge_fault
 from tsunagi.runtime.tables.block import ReadingBlock
@@ -29,7 +30,7 @@ _INTERVALS = 1000
 """The interval of a sensor of a file is the median of about so many, from the first."""
 _NEVER_US = np.iinfo(np.int64).min
 """The time of a sensor's last reading while it has none."""
-_SEPARATORS = (r"[./:]", r"_", r"[- ]")
+SEPARATORS = (r"[./:]", r"_", r"[- ]")
 """What stands between the parts of a sensor's name, the strongest first."""
 
 
@@ -39,21 +40,25 @@ class Series:
 
     Attributes:
         levels: the levels of its topic; () if there is none.
-        times_us: the times of its readings, in the order in which they came; of a sensor of a file they are not kept.
+        times_us, values: its readings, in the order in which they came; of a sensor of a file they are not kept.
         file_interval_s: of a sensor of a file, what `interval_s` is.
+        units: the units that messages tell.
     """
 
     name: str
     levels: tuple[str, ...] = ()
     times_us: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
     count: int = 0
     least: float = math.inf
     greatest: float = -math.inf
     file_interval_s: float | None = None
+    units: set[str] = field(default_factory=set)
 
     def add(self, time_us: int, value: float) -> None:
         """Take in a reading."""
         self.times_us.append(time_us)
+        self.values.append(value)
         self.count += 1
         self.least, self.greatest = min(self.least, value), max(self.greatest, value)
 
@@ -64,6 +69,13 @@ class Series:
         if len(times) < 2:
             return self.file_interval_s
         return statistics.median(later - earlier for earlier, later in pairwise(times)) / 1e6
+
+    @property
+    def unit(self) -> str:
+        """The unit that its messages tell, or else its name; "" if there is none, or if they contradict each other."""
+        if not self.units:
+            return unit_in_name(self.name)
+        return next(iter(self.units)) if len(self.units) == 1 else ""
 
 
 class TableSeries:
@@ -151,7 +163,7 @@ def areas_of(series: Sequence[Series]) -> dict[str, str]:
     first level. Of names it is the first part, if sensors share it.
     """
     if not all(item.levels for item in series):
-        for separators in _SEPARATORS:
+        for separators in SEPARATORS:
             found = _first_shared({item.name: re.split(separators, item.name) for item in series})
             if found:
                 return found

@@ -13,9 +13,11 @@ from pathlib import Path
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from tsunagi.project.arrangement import Arrangement, arrange
 from tsunagi.project.finding import FoundFleet
-from tsunagi.project.fleet import Series, areas_of, edges_of, held_s, own_topic, usual_interval_s
+from tsunagi.project.fleet import Series, held_s, own_topic
 from tsunagi.project.sizing import FleetSize, plan, this_machine
 from tsunagi.runtime.example import toml_text
 from tsunagi.runtime.settings import ConfigError, Settings
@@ -48,31 +50,27 @@ ORDER WITHIN group;
 """The query of a new project; its window depends on the length of a step."""
 
 
-def project(found: FoundFleet, edges: int | None = None, before: str = "") -> dict[str, str]:
+def project(found: FoundFleet, arranged: Arrangement | None = None, before: str = "") -> dict[str, str]:
     """Return the files of the project folder, by name.
 
     Args:
-        edges: how many edges there are; None = one for each area of the plant.
+        arranged: edges, groups and steps; None = what topics, names and times suggest.
         before: the sensors table that the folder has; "" = none.
     """
-    series = sorted(found.series.values(), key=lambda item: item.name)
-    interval_s = usual_interval_s(series)
-    several = max(1, round(1 / interval_s))  # a step is a second at least
-    step_s = several * interval_s
-    slide_s = step_s * math.ceil(_SLIDE_S / step_s)
-    table = _table(series, interval_s, edges, before)
+    series = found.by_name()
+    arranged = arranged or arrange(series)
+    slide_s = arranged.step_s * math.ceil(_SLIDE_S / arranged.step_s)
+    table = _table(series, arranged, before)
     edge_of = {row["sensor"]: row.get("edge", "") for row in csv.DictReader(io.StringIO(table)) if "sensor" in row}
     return {
         SENSORS: table,
-        CONFIG: _config(found, interval_s, several, edge_of),
+        CONFIG: _config(found, arranged, edge_of),
         QUERY: _OVERVIEW.format(range_s=6 * slide_s, slide_s=slide_s),
     }
 
 
-def _table(series: Sequence[Series], interval_s: float, edges: int | None, before: str) -> str:
+def _table(series: Sequence[Series], arranged: Arrangement, before: str) -> str:
     """Return the sensors table: what stands in it already stays as it is, since a sensor's id is its row."""
-    areas = areas_of(series)
-    edge_of = edges_of(areas, edges)
     text = io.StringIO()
     text.write(before if before.endswith("\n") or not before else f"{before}\n")
     table = csv.writer(text, lineterminator="\n")
@@ -83,13 +81,14 @@ def _table(series: Sequence[Series], interval_s: float, edges: int | None, befor
     known = {row[place].strip() for row in rows if len(row) > place}
     for item in series:
         if item.name not in known:
-            cells = {"sensor": item.name, "edge": edge_of[item.name], "group": areas[item.name]}
-            cells["max_age_s"] = str(held_s(item, interval_s) or "")
+            cells = {"sensor": item.name, "edge": arranged.edge_of[item.name], "group": arranged.group_of[item.name]}
+            cells["unit"] = item.unit
+            cells["max_age_s"] = str(held_s(item, arranged.interval_s) or "")
             table.writerow([cells.get(name.strip(), "") for name in header])
     return text.getvalue()
 
 
-def _config(found: FoundFleet, interval_s: float, several: int, edge_of: Mapping[str, str]) -> str:
+def _config(found: FoundFleet, arranged: Arrangement, edge_of: Mapping[str, str]) -> str:
     defaults = Settings()
     source = {key: value for key, value in found.source.items() if key != "fields"}
     nested = {key: source.pop(key) for key in list(source) if isinstance(source[key], Mapping)}
@@ -100,7 +99,7 @@ def _config(found: FoundFleet, interval_s: float, several: int, edge_of: Mapping
     if live:
         source["foreign"] = "count"  # each edge hears them all
         source["disorder_s"] = disorder_s(found, defaults.source.disorder_s)
-    step_s, sensors = several * interval_s, len(found.series)
+    interval_s, step_s, sensors = arranged.interval_s, arranged.step_s, len(found.series)
     # How large the largest edge is decides only on its container's memory, which is not written here.
     sizes = plan(FleetSize(sensors, 1, sensors, step_s, sensors / interval_s), this_machine())
     servers = found.source.get("kafka", {}).get("servers") or defaults.kafka.servers
@@ -114,8 +113,8 @@ def _config(found: FoundFleet, interval_s: float, several: int, edge_of: Mapping
         "",
         "[steps]",
         f"interval_s = {interval_s:g}  # what most sensors have",
-        f"window = {several}",
-        f"slide = {several}",
+        f"window = {arranged.window}",
+        f"slide = {arranged.window}",
         "",
         "[slots]",
         f"count = {sizes.slots.value}  # fixed when the topics are made; `tsunagi plan` says why",
@@ -189,16 +188,23 @@ def write(folder: Path, files: Mapping[str, str], tell: Callable[[str], object],
 
 def show(found: FoundFleet, console: Console) -> None:
     """Print what was found."""
-    series = sorted(found.series.values(), key=lambda item: item.name)
+    series = found.by_name()
     table = Table(box=box.SIMPLE_HEAD, padding=0)
-    for heading in ("sensor", "readings", "every s", "least", "greatest"):
-        table.add_column(heading, justify="left" if heading == "sensor" else "right", overflow="fold")
+    for heading in ("sensor", "readings", "every s", "least", "greatest", "unit"):
+        table.add_column(heading, justify="left" if heading in {"sensor", "unit"} else "right", overflow="fold")
     for item in itertools.islice(series, _LISTED):
         every = "" if item.interval_s is None else f"{item.interval_s:.3g}"
-        table.add_row(item.name, str(item.count), every, f"{item.least:.6g}", f"{item.greatest:.6g}")
+        table.add_row(
+            Text(item.name), str(item.count), every, f"{item.least:.6g}", f"{item.greatest:.6g}", Text(item.unit)
+        )
     console.print(table)
     if len(series) > _LISTED:
         console.print(f"... and {len(series) - _LISTED} more sensors", markup=False)
     if found.unusable:
         counts = ", ".join(f"{count} {reason}" for reason, count in sorted(found.unusable.items()))
         console.print(f"not used: {counts}", markup=False)
+    differ = [item for item in series if len(item.units) > 1]
+    if differ:
+        told = "; ".join(f"{item.name} ({', '.join(sorted(item.units))})" for item in differ[:_LISTED])
+        more = f"; and {len(differ) - _LISTED} more sensors" * (len(differ) > _LISTED)
+        console.print(f"no unit is written where messages tell several: {told}{more}", markup=False)

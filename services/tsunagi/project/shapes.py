@@ -22,7 +22,7 @@ _TIMES = ("time", "timestamp", "ts", "t", "datetime", "date_time", "last_seen", 
 """Keys at which a time is looked for, the likeliest first; letters may be large or small."""
 IDS = ("sensor", "sensor_id", "sensorid", "id", "device", "device_id", "deviceid", "name", "host")
 """Keys at which the name of a sensor or device is looked for, the likeliest first."""
-_PLAIN = frozenset({"@", "value", "v", "val", "reading", "state"})
+PLAIN = frozenset({"@", "value", "v", "val", "reading", "state"})
 """Names of values that say nothing: the one value of a device is called by the device."""
 _COMMON: frozenset[object] = frozenset(("", (name,)) for name in _TIMES)
 """Paths of times, which messages of any shape may have."""
@@ -77,7 +77,7 @@ def _shapes(samples: Sequence[Sample]) -> list[list[Sample]]:
     for messages in alike.values():
         some, each = messages, _list_of_objects(messages)
         paths: set[object] = {
-            (each, path) for item in some for part in _records(item.body, each) for path, _ in _leaves(part)
+            (each, path) for item in some for part in _records(item.body, each) for path, _ in leaves_of(part)
         }
         for other in [item for item in found if item[0] & paths - _COMMON]:
             found.remove(other)
@@ -89,7 +89,7 @@ def _shapes(samples: Sequence[Sample]) -> list[list[Sample]]:
 def _shape(sample: Sample) -> tuple[object, ...]:
     """Return what tells messages apart that are read in different ways: lists, objects, and where the time stands."""
     each = _list_of_objects([sample])
-    keys = {str(path[-1]).lower() for path, _ in _leaves(sample.body) if path}
+    keys = {str(path[-1]).lower() for path, _ in leaves_of(sample.body) if path}
     return isinstance(sample.body, dict | list), each, next((name for name in _TIMES if name in keys), "")
 
 
@@ -101,10 +101,10 @@ def _entry(samples: Sequence[Sample], family: Sequence[Sample]) -> dict[str, Any
     """
     each = _list_of_objects(samples)
     records = [(sample, record) for sample in samples for record in _records(sample.body, each)]
-    leaves = [dict(_leaves(record)) for _, record in records]
+    leaves = [dict(leaves_of(record)) for _, record in records]
     time, unit = _time(records, leaves)
     if not time and each:
-        time, unit = _time(records, [dict(_leaves(_around(sample.body, each))) for sample, _ in records])
+        time, unit = _time(records, [dict(leaves_of(_around(sample.body, each))) for sample, _ in records])
     identity = _identity(records, leaves)
     topic, named = _pattern([sample.topic for sample in family], alone=not identity)
     found = _values(leaves, {time, identity, *_other_times(records, leaves)}, [sample.topic for sample, _ in records])
@@ -113,7 +113,7 @@ def _entry(samples: Sequence[Sample], family: Sequence[Sample]) -> dict[str, Any
     fields = _named(found.paths)
     plain = all(name == path for name, path in fields.items())
     parts = [f"{{{name}}}" for name in named] + ([f"{{{written(identity)}}}"] if identity else [])
-    if len(fields) > 1 or not parts or next(iter(fields)).lower() not in _PLAIN:
+    if len(fields) > 1 or not parts or next(iter(fields)).lower() not in PLAIN:
         parts.append("{field}")
     entry: dict[str, Any] = {"topic": topic} if samples[0].topic else {}
     entry |= {"each": each} if each else {}
@@ -172,13 +172,14 @@ def _around(body: Any, each: str) -> Any:  # noqa: ANN401 - a JSON value
     return {key: item for key, item in body.items() if written((key,)) != each} if isinstance(body, dict) else None
 
 
-def _leaves(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:  # noqa: ANN401 - a JSON value
+def leaves_of(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:  # noqa: ANN401 - a JSON value
+    """Yield (path, value) of each number, boolean and text."""
     if isinstance(tree, dict) and len(path) < _DEEPEST:
         for key, item in tree.items():
-            yield from _leaves(item, (*path, key))
+            yield from leaves_of(item, (*path, key))
     elif isinstance(tree, list) and len(path) < _DEEPEST:
         for number, item in enumerate(tree):
-            yield from _leaves(item, (*path, number))
+            yield from leaves_of(item, (*path, number))
     elif isinstance(tree, bool | int | float | str):
         yield path, tree
 

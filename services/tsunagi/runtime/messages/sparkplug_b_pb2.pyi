@@ -52,13 +52,26 @@ Template: DataType
 
 class Payload(_message.Message):
     __slots__ = ("timestamp", "metrics", "seq")
+    class PropertyValue(_message.Message):
+        __slots__ = ("string_value",)
+        STRING_VALUE_FIELD_NUMBER: _ClassVar[int]
+        string_value: str
+        def __init__(self, string_value: _Optional[str] = ...) -> None: ...
+    class PropertySet(_message.Message):
+        __slots__ = ("keys", "values")
+        KEYS_FIELD_NUMBER: _ClassVar[int]
+        VALUES_FIELD_NUMBER: _ClassVar[int]
+        keys: _containers.RepeatedScalarFieldContainer[str]
+        values: _containers.RepeatedCompositeFieldContainer[Payload.PropertyValue]
+        def __init__(self, keys: _Optional[_Iterable[str]] = ..., values: _Optional[_Iterable[_Union[Payload.PropertyValue, _Mapping]]] = ...) -> None: ...
     class Metric(_message.Message):
-        __slots__ = ("name", "alias", "timestamp", "datatype", "is_null", "int_value", "long_value", "float_value", "double_value", "boolean_value", "string_value", "bytes_value", "dataset_value", "template_value")
+        __slots__ = ("name", "alias", "timestamp", "datatype", "is_null", "properties", "int_value", "long_value", "float_value", "double_value", "boolean_value", "string_value", "bytes_value", "dataset_value", "template_value")
         NAME_FIELD_NUMBER: _ClassVar[int]
         ALIAS_FIELD_NUMBER: _ClassVar[int]
         TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
         DATATYPE_FIELD_NUMBER: _ClassVar[int]
         IS_NULL_FIELD_NUMBER: _ClassVar[int]
+        PROPERTIES_FIELD_NUMBER: _ClassVar[int]
         INT_VALUE_FIELD_NUMBER: _ClassVar[int]
         LONG_VALUE_FIELD_NUMBER: _ClassVar[int]
         FLOAT_VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +86,7 @@ class Payload(_message.Message):
         timestamp: int
         datatype: int
         is_null: bool
+        properties: Payload.PropertySet
         int_value: int
         long_value: int
         float_value: float
@@ -82,7 +96,7 @@ class Payload(_message.Message):
         bytes_value: bytes
         dataset_value: bytes
         template_value: bytes
-        def __init__(self, name: _Optional[str] = ..., alias: _Optional[int] = ..., timestamp: _Optional[int] = ..., datatype: _Optional[int] = ..., is_null: _Optional[bool] = ..., int_value: _Optional[int] = ..., long_value: _Optional[int] = ..., float_value: _Optional[float] = ..., double_value: _Optional[float] = ..., boolean_value: _Optional[bool] = ..., string_value: _Optional[str] = ..., bytes_value: _Optional[bytes] = ..., dataset_value: _Optional[bytes] = ..., template_value: _Optional[bytes] = ...) -> None: ...
+        def __init__(self, name: _Optional[str] = ..., alias: _Optional[int] = ..., timestamp: _Optional[int] = ..., datatype: _Optional[int] = ..., is_null: _Optional[bool] = ..., properties: _Optional[_Union[Payload.PropertySet, _Mapping]] = ..., int_value: _Optional[int] = ..., long_value: _Optional[int] = ..., float_value: _Optional[float] = ..., double_value: _Optional[float] = ..., boolean_value: _Optional[bool] = ..., string_value: _Optional[str] = ..., bytes_value: _Optional[bytes] = ..., dataset_value: _Optional[bytes] = ..., template_value: _Optional[bytes] = ...) -> None: ...
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
