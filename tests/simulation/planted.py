@@ -57,7 +57,7 @@ _on_tail = Replica.on_tail
 _read = Register.read
 _acknowledge = Primary.acknowledge
 _trim = SilentQueue.trim
-_accept = StepBook.accept
+_accept = StepBook._accept
 _settings = Slot._settings
 _decide = Closer.decide
 _jump = Intake.jump
@@ -123,21 +123,21 @@ def _no_open_batches(self: StepBook) -> list[TupleBatch]:
     return []
 
 
-def _duplicates_count(self: StepBook, batch: TupleBatch, appended_us: int) -> str:
+def _duplicates_count(self: StepBook, batch: TupleBatch, appended_us: int) -> tuple[str, bool]:
     edge = self.edges.get(batch.edge)
     if edge is not None and self.cursor <= batch.step <= edge.last_step:
         self.open.setdefault(batch.step, {})[batch.edge] = batch
-        return ""
+        return "", True
     return _accept(self, batch, appended_us)
 
 
-def _not_readmitted(self: StepBook, batch: TupleBatch, appended_us: int) -> str:
+def _not_readmitted(self: StepBook, batch: TupleBatch, appended_us: int) -> tuple[str, bool]:
     edge = self.edges.get(batch.edge)
     before = None if edge is None else edge.out_from
-    reason = _accept(self, batch, appended_us)
+    found = _accept(self, batch, appended_us)
     if edge is not None and before is not None:
         edge.out_from = before
-    return reason
+    return found
 
 
 def _set_aside_lost(self: Slot, record: Record, settings: SlotSettings, outputs: list[Output]) -> None:
@@ -357,8 +357,8 @@ PLANTED: dict[str, Plant] = {
     "a new owner forgets its silent queue": _plant(SilentQueue, "take", _take_nothing),
     "a context lacks the open batches": _plant(StepBook, "open_batches", _no_open_batches),
     "a context lacks the edges": _plant(StepBook, "edge_states", _edges_forgotten),
-    "a duplicate counts": _plant(StepBook, "accept", _duplicates_count),
-    "an edge that is out stays out": _plant(StepBook, "accept", _not_readmitted),
+    "a duplicate counts": _plant(StepBook, "_accept", _duplicates_count),
+    "an edge that is out stays out": _plant(StepBook, "_accept", _not_readmitted),
     "what was set aside is lost": _plant(Slot, "_settings", _set_aside_lost),
     "a deposed primary goes on": _plant(OwnStage, "on_records", _goes_on),
     "silence counts while one's own heartbeats stay away": _plant(Detector, "_count", _count_alone),
