@@ -59,7 +59,7 @@ def run(work: Path, count: int, seed: int, sensors: int, edge_count: int) -> dic
                     rig.wait_protected()
                     kills.append(rig.kill_owner(chance.randrange(SLOTS)))
                 else:
-                    down = chance.choice(edges)
+                    down = chance.choice(table_of(rig).edges)  # one without sensors would not be heard again
                     rig.kill_edge(down)
             asked = time.monotonic()
             try:
