@@ -30,11 +30,11 @@ from tsunagi.runtime.messages import DeadLetter
 from tsunagi.system.topics import read_partition
 
 STRIKE_EVERY = 5
-"""Somebody is killed during each so many-th change."""
+"""Number of changes from one kill to the next."""
 LEAST_ROWS_A_CHANGE = 60
-"""The stream has so many rows for each change, a row each .1 s: a change with a kill takes some seconds."""
+"""Number of rows that the stream has for each change. A row is .1 s, and a change with a kill takes some seconds."""
 LEFT_OUT = 4
-"""So many sensors of the stream are no part of the fleet at first."""
+"""Number of sensors of the stream that the fleet does not have at first."""
 
 
 def run(work: Path, count: int, seed: int, sensors: int, edge_count: int) -> dict[str, Any]:
@@ -59,7 +59,8 @@ def run(work: Path, count: int, seed: int, sensors: int, edge_count: int) -> dic
                     rig.wait_protected()
                     kills.append(rig.kill_owner(chance.randrange(SLOTS)))
                 else:
-                    down = chance.choice(table_of(rig).edges)  # one without sensors would not be heard again
+                    left = {changes.rows[name][1] for name in changes.present}  # without a sensor it sends nothing
+                    down = chance.choice(sorted(left & set(table_of(rig).edges)))
                     rig.kill_edge(down)
             asked = time.monotonic()
             try:

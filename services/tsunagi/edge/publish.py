@@ -19,7 +19,7 @@ from tsunagi.edge.spool import Spool, SpooledRecord
 from tsunagi.edge.window import ClosedWindow
 from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.columns import pack_floats, pack_sensors, sensors
-from tsunagi.runtime.fleet_table import KEY, unpack_table
+from tsunagi.runtime.fleet_table import KEY, unpack_or_none
 from tsunagi.runtime.log import PLAN, TUPLES, Log, LogError, Position
 from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import (
@@ -159,10 +159,8 @@ class EdgePlacementReader:
         return True
 
     def _hear_table(self, record: FleetTable, offset: int) -> None:
-        try:
-            table = unpack_table(record)
-        except SensorsError as error:
-            self._logger.warning("a sensors table cannot be used", offset=offset, by=record.by, detail=str(error))
+        table = unpack_or_none(record, self._logger)
+        if table is None:
             return
         if self.current is not None and not _fits(self.current, table):
             self._logger.error("sensors table of another fleet", offset=offset, by=record.by)

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from tsunagi.local.fleet import Fleet
 from tsunagi.runtime.fleet_change import FleetChange, fleet_change
-from tsunagi.runtime.fleet_table import KEY, pack_table
+from tsunagi.runtime.fleet_table import KEY, pack_table, unpack_table
 from tsunagi.runtime.log import Log
 from tsunagi.runtime.messages import VERSION, Plan
 from tsunagi.runtime.sensors import SensorsError, read_sensors
 from tsunagi.runtime.settings import Settings
-from tsunagi.system.fleet_table import sensors_in_force, table_record
+from tsunagi.system.fleet_table import table_record
 from tsunagi.system.plan import append_plan
 from tsunagi.system.topics import tool_log
 
@@ -57,9 +57,10 @@ def apply_table(
     """
     wanted = read_sensors(settings.sensors)
     source = tool_log(settings, "apply")
-    if table_record(source) is None:
+    record = table_record(source)
+    if record is None:
         raise SensorsError("`plan` has no sensors table yet: start the system first (`tsunagi up`)")
-    change = fleet_change(sensors_in_force(source, settings), wanted)
+    change = fleet_change(unpack_table(record), wanted)
     if not change:
         tell(f"{settings.sensors}: nothing differs from the table in force")
         return False
@@ -140,10 +141,10 @@ def _write(source: Log, change: FleetChange, now_us: int) -> int:
 def _wait(fleet: Fleet, change: FleetChange, serial: int, timeout_s: float) -> _Late:
     """Wait until all living workers, edges and the Spark job go by the table."""
     deadline = time.monotonic() + timeout_s
+    edges = set(change.table.edges)
     while True:
         fleet.update(_LOOK_S)
         fresh = fleet.fresh()
-        edges = set(change.table.edges)
         late = [
             node
             for node, beat in fresh.items()

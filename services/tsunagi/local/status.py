@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -16,10 +15,11 @@ from rich.text import Text
 
 from tsunagi.local.fleet import Fleet
 from tsunagi.local.recovery import model_in_force
+from tsunagi.runtime.fleet_change import differs
 from tsunagi.runtime.fleet_table import unpack_table
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED, RESULTS, TUPLES, LogError
 from tsunagi.runtime.messages import FleetTable, ModelTarget
-from tsunagi.runtime.sensors import SensorsError, SensorTable, read_sensors
+from tsunagi.runtime.sensors import SensorsError, read_sensors
 from tsunagi.runtime.settings import Settings
 from tsunagi.system import processes
 from tsunagi.system.fleet_table import table_record
@@ -217,18 +217,8 @@ def _sensors(record: FleetTable | None, settings: Settings) -> dict[str, Any]:
     found = {"sensors": len(table.present), "edges": len(table.edges), "fault": fault}
     if record is not None:
         found |= {"from_us": record.from_us, "by": record.by}
-        found["file_differs"] = file is not None and _cells_of(file) != _cells_of(table)
+        found["file_differs"] = file is not None and differs(table, file)
     return found
-
-
-def _cells_of(table: SensorTable) -> list[str]:
-    """Return what a table says of the sensors that are there, whatever the order of its rows and columns."""
-    found = []
-    for sensor in table.present:
-        cells = sorted(item for item in zip(table.attributes, sensor.attributes, strict=True) if item[1])
-        plain = replace(sensor, id=0, was="", before="", attributes=())
-        found.append(f"{plain!r} {cells}")
-    return sorted(found)
 
 
 def sensors_line(sensors: Mapping[str, Any]) -> str:

@@ -254,21 +254,14 @@ class Recovery:
             return other
         known, missing, covariance = self.posterior()
         known = known + (self.model.mean_at(step) - model.mean_at(step)[:n]) / model.scale[:n]
+        blocks = model.prior[:n, :n], model.prior[:n, n:], model.prior[n:, n:]
         try:
-            factor = cholesky(model.prior[:n, :n] + other.nugget * np.eye(n))
-            pull = lapack.potrs(factor, model.prior[:n, n:]).T  # A
-            m, k = len(missing), wide - n
-            both = np.empty((m + k, m + k))
-            both[:m, :m] = covariance
-            both[m:, :m] = pull[:, missing] @ covariance
-            both[:m, m:] = both[m:, :m].T
-            both[m:, m:] = model.prior[n:, n:] - pull @ model.prior[:n, n:] + both[m:, :m] @ pull[:, missing].T
-            both[np.diag_indices_from(both)] += other.nugget
+            both, fresh = other._with_fresh(*blocks, known, missing, covariance)
             spread = inverse(both) if other.form == "precision" else both
         except linalg.LinAlgError:
             return other  # rounding broke it: it begins with the prior, which is wider, so bounds hold
         places = np.concatenate([missing, np.arange(n, wide)])
-        other._state = State(places, np.tril(spread), np.concatenate([known, pull @ known]), np.diag(both).copy())
+        other._state = State(places, np.tril(spread), np.concatenate([known, fresh]), np.diag(both).copy())
         return other
 
     def continue_from(self, other: Recovery, step: int = 0) -> None:
@@ -305,7 +298,9 @@ class Recovery:
         mean[kept] = known
         try:
             if len(fresh):
-                both, mean[fresh] = self._with_fresh(kept, fresh, known, lost, both)
+                prior = self.model.prior
+                blocks = prior[np.ix_(kept, kept)], prior[np.ix_(kept, fresh)], prior[np.ix_(fresh, fresh)]
+                both, mean[fresh] = self._with_fresh(*blocks, known, lost, both)
             places = np.concatenate([kept[lost], fresh])
             order = np.argsort(places)
             both = both[np.ix_(order, order)]
@@ -315,17 +310,26 @@ class Recovery:
         self._state = State(places[order], np.tril(spread), mean, np.diag(both).copy())
 
     def _with_fresh(
-        self, kept: Places, fresh: Places, known: Floats, lost: Places, covariance: Floats
+        self, own: Floats, cross: Floats, rest: Floats, known: Floats, missing: Places, covariance: Floats
     ) -> tuple[Floats, Floats]:
-        """Return the covariance of the lost and the fresh sensors, and the mean of the fresh ones, given the kept."""
-        prior, m = self.model.prior, len(lost)
-        factor = cholesky(prior[np.ix_(kept, kept)] + self.nugget * np.eye(len(kept)))
-        pull = lapack.potrs(factor, prior[np.ix_(kept, fresh)]).T
-        both = np.empty((m + len(fresh), m + len(fresh)))
+        """Return the covariance of the missing and the fresh sensors, and the mean of the fresh ones.
+
+        Args:
+            own, cross, rest: blocks of the prior: of the n sensors that have a state, float64[n, n]; of these and the k
+                fresh ones, float64[n, k]; of the fresh ones, float64[k, k].
+            known: float64[n], the mean of the former.
+            missing, covariance: those of them that are missing, intp[m], and their covariance, float64[m, m].
+
+        Raises:
+            LinAlgError: rounding has left no covariance.
+        """
+        pull = lapack.potrs(cholesky(own + self.nugget * np.eye(len(own))), cross).T  # A
+        m, k = len(missing), len(rest)
+        both = np.empty((m + k, m + k))
         both[:m, :m] = covariance
-        both[m:, :m] = pull[:, lost] @ covariance
+        both[m:, :m] = pull[:, missing] @ covariance
         both[:m, m:] = both[m:, :m].T
-        both[m:, m:] = prior[np.ix_(fresh, fresh)] - pull @ prior[np.ix_(kept, fresh)] + both[m:, :m] @ pull[:, lost].T
+        both[m:, m:] = rest - pull @ cross + both[m:, :m] @ pull[:, missing].T
         both[np.diag_indices_from(both)] += self.nugget
         return both, pull @ known
 

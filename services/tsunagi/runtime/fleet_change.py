@@ -7,9 +7,6 @@ from dataclasses import dataclass, replace
 
 from tsunagi.runtime.sensors import NUMBERS, Sensor, SensorsError, SensorTable
 
-_COLUMNS = {"min": "minimum", "max": "maximum"}
-"""The attributes of `Sensor` that are called otherwise than their columns."""
-
 
 @dataclass(frozen=True, slots=True)
 class FleetChange:
@@ -110,6 +107,14 @@ def fleet_change(before: SensorTable, wanted: SensorTable) -> FleetChange:
     )
 
 
+def differs(in_force: SensorTable, file: SensorTable) -> bool:
+    """Return whether the user's file says something else than the table in force, be it something impossible."""
+    try:
+        return bool(fleet_change(in_force, file))
+    except SensorsError:
+        return True
+
+
 def _matched(before: SensorTable, wanted: SensorTable) -> dict[int, int]:
     """Return the row in force of each wanted sensor that has one, both by their numbers.
 
@@ -153,7 +158,7 @@ def _cells(sensor: Sensor, attributes: tuple[str, ...]) -> dict[str, str]:
     """Return the cells of a sensor's row, but its names, its edge and its group."""
     found = {"unit": sensor.unit}
     for name in NUMBERS:
-        number = getattr(sensor, _COLUMNS.get(name, name))
+        number = sensor.number(name)
         found[name] = "" if math.isnan(number) else f"{number:g}"
     return found | dict(zip(attributes, sensor.attributes, strict=False))
 

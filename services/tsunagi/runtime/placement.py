@@ -76,8 +76,9 @@ class PlacementReader:
         if kind == "placement":
             self._newest = plan.placement
         elif kind == KEY:
-            self.table = unpack_or_none(plan.table, self._logger) or self.table
-            self.table_serial = plan.serial
+            table = unpack_or_none(plan.table, self._logger)
+            if table is not None:
+                self.table, self.table_serial = table, plan.serial
         elif plan.query.text:
             self.statements[plan.query.name] = plan.query
         else:

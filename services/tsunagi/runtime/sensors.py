@@ -80,6 +80,11 @@ class Sensor:
         """The name that stays the sensor's for good: models and placements know it by this one."""
         return self.was or self.name
 
+    def number(self, column: str) -> float:
+        """Return what one of the columns `NUMBERS` says of the sensor; NaN if it says nothing."""
+        found: float = getattr(self, _FIELDS.get(column, column))
+        return found
+
     @property
     def removed(self) -> bool:
         """Whether the sensor is no part of the fleet any more."""
@@ -191,7 +196,7 @@ def write_in_force(table: SensorTable) -> bytes:
     write = row_writer(text)
     write([*REQUIRED, *OPTIONAL, BEFORE, *table.attributes])
     for sensor in table.sensors:
-        numbers = [getattr(sensor, _FIELDS.get(name, name)) for name in NUMBERS]
+        numbers = [sensor.number(name) for name in NUMBERS]
         cells = ["" if math.isnan(number) else repr(number) for number in numbers]
         words = (sensor.name, sensor.edge, sensor.group, sensor.unit, sensor.was)
         write([*words, *cells, sensor.before, *(sensor.attributes or ("",) * len(table.attributes))])

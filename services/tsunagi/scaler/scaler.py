@@ -12,14 +12,14 @@ from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import columns, metrics
 from tsunagi.runtime.clock import Clock, SteadyClock
-from tsunagi.runtime.fleet_change import fleet_change
+from tsunagi.runtime.fleet_change import differs
 from tsunagi.runtime.fleet_table import KEY, pack_table, unpack_or_none
 from tsunagi.runtime.heartbeat import HeartbeatFilter, Heartbeats
 from tsunagi.runtime.log import ACKS, HEARTBEATS, PLAN, Log, LogError, Position, Record
 from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import VERSION, Ack, Assignment, Heartbeat, Placement, Plan
 from tsunagi.runtime.plan import Words
-from tsunagi.runtime.sensors import SensorsError, SensorTable
+from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.scaler.elastic import Elastic
 from tsunagi.scaler.fleet_metrics import FleetMetrics
@@ -197,11 +197,7 @@ class Scaler:
 
     def _compare(self, file: SensorTable) -> None:
         """Say if the file is not what is in force: its user may wonder."""
-        try:
-            differs = bool(fleet_change(self._table, file))
-        except SensorsError:
-            differs = True
-        if differs:
+        if differs(self._table, file):
             path = str(self._settings.sensors)
             self._logger.warning("the file differs from the sensors table in force: see tsunagi apply", path=path)
 

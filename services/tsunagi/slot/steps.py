@@ -86,8 +86,9 @@ class StepBook:
         reason = self._refusal(batch, appended_us)
         if reason or batch.edge not in self.edges:
             return reason, True
-        known = self._known(batch)
-        kept = batch if known.all() else _only(batch, known)
+        kept = batch
+        if self.config.changeable and not (known := self._known(batch)).all():  # else `_refusal` has looked
+            kept = _only(batch, known)
         self.open.setdefault(batch.step, {})[batch.edge] = kept
         return "", kept is batch
 

@@ -132,11 +132,10 @@ class TupleBook:
             columns = stream.columns([batch for batch, size in zip(batches.messages, sizes, strict=True) if size])
         self._judge(batches, ids, origin, sizes, reasons)
         refused = self._advance(batches, appended_us, reasons)
-        removed = self._owner[np.minimum(ids, len(self._owner) - 1)] < 0
-        if refused or removed.any():
+        if refused or self._config.former:
             counts = np.ones(len(batches), dtype=bool)
             counts[list(refused)] = False
-            kept = counts[origin] & ~removed
+            kept = counts[origin] & (self._owner[np.minimum(ids, len(self._owner) - 1)] >= 0)  # the rest is removed
             ids, values, origin = ids[kept], values[kept], origin[kept]
             columns = {name: column.take(kept) for name, column in columns.items()}
         times = np.array(batches.event_times, dtype=np.int64)[origin]
@@ -163,8 +162,9 @@ class TupleBook:
         number = self._number
         owner = np.repeat(np.array([number.get(edge, -1) for edge in batches.edges], dtype=np.int64), sizes)
         known = np.minimum(ids, len(self._owner) - 1)
-        stranger = (self._owner[known] != owner) & (self._former[known] != owner)
+        stranger = self._owner[known] != owner
         if stranger.any():
+            stranger &= self._former[known] != owner
             reasons.update(dict.fromkeys(origin[stranger].tolist(), "unknown-sensor"))
         falling = (ids[1:] <= ids[:-1]) & (origin[1:] == origin[:-1])
         if falling.any():

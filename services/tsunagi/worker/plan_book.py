@@ -12,7 +12,6 @@ from tsunagi.runtime import columns
 from tsunagi.runtime.fleet_table import unpack_or_none
 from tsunagi.runtime.messages import (
     Assignment,
-    FleetTable,
     HelperRequest,
     ModelTarget,
     Placement,
@@ -64,7 +63,6 @@ class PlanBook:
         self._node = node
         self.table = table
         self.table_serial = 0
-        self._changeable = False
         self._logger = logger
         self._auth = auth
         self._model_sha256 = model_sha256
@@ -91,7 +89,9 @@ class PlanBook:
             self.table.check_placed(len(columns.sensors(plan.placement.slot)), plan.placement.table_sha256)
             self.placement = plan.placement
         elif kind == "table":
-            self._on_table(plan.table, plan.serial)
+            table = unpack_or_none(plan.table, self._logger)
+            if table is not None:
+                self.table, self.table_serial = table, plan.serial
         elif kind == "assignment":
             self._assignments[plan.assignment.slot] = plan.assignment
         elif kind == "target":
@@ -105,13 +105,6 @@ class PlanBook:
         elif kind == "query":
             self._on_query(plan.query)
         return True
-
-    def _on_table(self, record: FleetTable, serial: int) -> None:
-        table = unpack_or_none(record, self._logger)
-        if table is None:
-            return
-        self.table, self.table_serial = table, serial
-        self._changeable = True
 
     def _on_query(self, change: QueryChange) -> None:
         """Take in a statement that was added or dropped; one that cannot run is logged and left out."""
@@ -148,7 +141,7 @@ class PlanBook:
                 assignment.slot,
                 auth=self._auth,
                 statements=self._texts,
-                changeable=self._changeable,
+                changeable=self.table_serial > 0,
             )
             requested = self._requests.get(assignment.slot)
             if config.hash not in self._sound:
