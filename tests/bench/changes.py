@@ -53,11 +53,12 @@ def run(work: Path, count: int, seed: int, sensors: int, edge_count: int) -> dic
         began = time.monotonic()
         for number in range(count):
             said = [changes.draw(chance, edges) for _ in range(chance.randrange(1, 4))]
-            down = ""
+            down = dead = ""  # the edge or the worker that is killed
             if number % STRIKE_EVERY == STRIKE_EVERY - 1:
                 if chance.random() < 0.5:
                     rig.wait_protected()
                     kills.append(rig.kill_owner(chance.randrange(SLOTS)))
+                    dead = kills[-1].node
                 else:
                     left = {changes.rows[name][1] for name in changes.present}  # without a sensor it sends nothing
                     down = chance.choice(sorted(left & set(table_of(rig).edges)))
@@ -72,6 +73,8 @@ def run(work: Path, count: int, seed: int, sensors: int, edge_count: int) -> dic
                 say(f"{number + 1}: {'; '.join(said)}: {in_force[-1]:.2f} s")
             if down:
                 rig.edge_back(down)
+            if dead:
+                rig.worker_back(dead)
         rig.wait_protected()
         rig.advance()
         lasted = time.monotonic() - began

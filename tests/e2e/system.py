@@ -182,6 +182,11 @@ class Rig:
         self.kills.append(kill)
         return kill
 
+    def worker_back(self, node: str) -> None:
+        """Start a killed worker again."""
+        processes.forget(self.settings.state, node)
+        processes.start(self.settings, self.config, node, "worker", ["gateway", "run", "--node", node])
+
     def signal(self, node: str, number: signal.Signals) -> None:
         """Send a signal to a node's process."""
         assert processes.send_signal(self.process(node), number), self.report(f"{node} does not run")
