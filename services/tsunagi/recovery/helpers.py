@@ -269,6 +269,8 @@ def variance_given(covariance: Floats, read: Places, targets: Places) -> Floats:
 
 def best_variance(precision: Floats, lost: Places, targets: Places) -> Floats:
     """Return the targets' variances if all living sensors were read: the diagonal of (precision on the lost)^-1."""
+    if not len(lost):  # an edge is out that has no sensors which the model knows; LAPACK complains of empty matrices
+        return np.empty(0)
     block = np.asfortranarray(precision[np.ix_(lost, lost)])
     if lapack.potrf(block):
         raise HelpersError("helpers: precision: found a matrix that is not positive definite")

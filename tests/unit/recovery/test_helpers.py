@@ -5,7 +5,7 @@ import pytest
 from tests.bench.recovery.list_order import ListOrder
 from tests.bench.recovery.splits import split
 from tests.unit.recovery.fields import paper_field, spatial_field
-from tsunagi.recovery.helpers import HelpersError, choose_helpers, variance_threshold
+from tsunagi.recovery.helpers import HelpersError, best_variance, choose_helpers, variance_threshold
 from tsunagi.runtime.columns import Floats
 
 
@@ -147,3 +147,11 @@ def test_refusals(fleet):
         choose_helpers(correlation, [300], [0], 0.2)
     with pytest.raises(HelpersError, match="cap: found -1"):
         choose_helpers(correlation, [1], [0], 0.2, cap=-1)
+
+
+def test_an_edge_without_known_sensors_needs_no_helpers_and_no_complaint_of_lapack(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    nobody = np.empty(0, dtype=np.intp)
+    assert len(best_variance(np.eye(3), nobody, nobody)) == 0
+    assert capfd.readouterr() == ("", "")
