@@ -36,6 +36,8 @@ CREATE QUERY total AS SELECT symbol, COUNT(*) AS n, SUM(volume) AS pieces FROM t
 ADDED = (
     "CREATE QUERY record AS ISTREAM (SELECT symbol, MAX(price) AS top FROM trades [RANGE 5 SECONDS] GROUP BY symbol)"
 )
+FILLED = STATEMENTS.strip().splitlines()[-1].replace("total", "ever")
+SUMS = ("total", "ever")
 
 
 def write_trades(directory: Path, model: Path) -> Inputs:
@@ -97,24 +99,37 @@ def test_no_row_over_tuples_is_lost_or_doubled_whoever_dies(rig: Rig) -> None:
     rig.wait_protected()
     rig.signal(rig.watches[1].owner, signal.SIGKILL)
     more("record", 20)
-    assert {item["query"]: item["state"] for item in list_queries(rig.settings)}["record"] == "runs"
+    assert states(rig)["record"] == "runs"
     drop_query(rig.settings, "record", lambda _line: None)
+    rig.wait_protected()
+    add_queries(rig.settings, [FILLED], lambda _line: None, begin="1h")
+    kill = rig.kill_owner(0)  # while the query is being filled
+    rig.wait_owner(0, kill.epoch)
     more("vwap", 300)
+    rig.wait(lambda: states(rig)["ever"] == "runs", "the query ever to have all of the past")
+    more("ever", 50)
 
-    found = {name: rows_of(rig, name) for name in ("vwap", "quakes", "total", "record")}
+    found = {name: rows_of(rig, name) for name in ("vwap", "quakes", "record", *SUMS)}
     tuples = tuples_of(rig)  # read behind the rows, so that it has all that they follow from
-    for name, wanted in (("vwap", vwap(tuples)), ("quakes", quakes(tuples)), ("total", total(tuples))):
+    wanted_of: dict[str, list[Any]] = {"vwap": list(vwap(tuples)), "quakes": list(quakes(tuples))}
+    for name, wanted in (wanted_of | {name: list(total(tuples)) for name in SUMS}).items():
         rows = [tuple(row.values()) for row in found[name]]
         by_symbol = {symbol: [row for row in rows if row[0] == symbol] for symbol in SYMBOLS}
         for symbol in SYMBOLS:
             count = len(by_symbol[symbol])
             assert by_symbol[symbol] == [row for row in wanted if row[0] == symbol][:count], f"{name}, {symbol}"
     assert len(found["vwap"]) > 900
+    assert len(found["ever"]) > 900
     for symbol in SYMBOLS:
         tops = [row["top"] for row in found["record"] if row["symbol"] == symbol]
         assert all(before != after for before, after in itertools.pairwise(tops))
     said: list[str] = []
     assert replay_slots(rig.settings, (), said.append) == 0, "\n".join(said)
+
+
+def states(rig: Rig) -> dict[str, str]:
+    """Return the state of each query, as `tsunagi query list` says it."""
+    return {item["query"]: item["state"] for item in list_queries(rig.settings)}
 
 
 def rows_of(rig: Rig, name: str) -> list[QueryRow]:

@@ -47,6 +47,9 @@ FRESH = 4
 PER_RECORD = 4
 """The most outputs of a record without steps: rows of the operators, and of each query in `tuples.sql`."""
 
+PER_PAST = 100
+"""The most outputs of a record that fills a query with the past."""
+
 
 @dataclass
 class Truth:
@@ -184,7 +187,7 @@ def _recovered(world: World, slot: int, truth: Truth) -> list[str]:
         elif truth.outputs.get((topics.RECOVERED, name)) != value:
             wrong.append(f"slot {slot}: two outputs of one name {name} differ")
     found = {name for name, _ in seen}
-    fresh = FRESH * (1 + EDGES) if world.settings.query.mode == "steps" else FRESH * EDGES * PER_RECORD
+    fresh = FRESH * (1 + EDGES) if world.settings.query.mode == "steps" else FRESH * EDGES * _per_record(world)
     lost = [name for name, _ in wanted[:-fresh] if name not in found]
     if lost:
         wrong.append(f"slot {slot}: {len(lost)} outputs lost, first {lost[0]}")
@@ -391,9 +394,13 @@ def _queues(world: World, slot: int) -> list[str]:
         kept = [output.name for output in replica.silent.take(NO_NAME)]
         if level0 is not None and kept and kept[0].offset < level0.offset:
             wrong.append(f"slot {slot}: {node.name} keeps {kept[0]}, acknowledged up to {level0.offset}")
-        if len(replica.pending) > (20 if world.settings.query.mode == "steps" else 20 * PER_RECORD):
+        if len(replica.pending) > (20 if world.settings.query.mode == "steps" else 20 * _per_record(world)):
             wrong.append(f"slot {slot}: {node.name} takes {len(replica.pending)} outputs for undelivered")
     return wrong
+
+
+def _per_record(world: World) -> int:
+    return PER_PAST if world.filled else PER_RECORD
 
 
 def _edges(world: World, slot: int) -> list[str]:

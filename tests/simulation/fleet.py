@@ -81,7 +81,7 @@ def options_of(seed: int) -> dict[str, Any]:
         "poisonous": seed % 5 in (2, 4),
     }
     if seed % 8 == 6:
-        return {**options, "operators": WITHOUT_STEPS, "mode": "tuples"}
+        return {**options, "operators": () if seed % 32 == 6 else WITHOUT_STEPS, "mode": "tuples"}
     return {**options, "modelled": seed % 8 in (3, 5)}
 
 

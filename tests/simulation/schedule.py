@@ -39,6 +39,7 @@ KINDS = (
 SETTINGS = ("settings", "settings", "settings-all", "settings-all")
 TABLES = ("table",) * 6
 RESCALES = ("rescale", "rescale", "rescale", "rescale-kill", "rescale-kill", "rescale-kill", "rival")
+QUERIES = ("query",) * 30
 POISON = ("die-of-reading", "die-of-reading", "wedge", "wedge")
 PARTS = ("lose-parts",) * 5
 """Strikes of some of the runs only: each of them would change too many of the others."""
@@ -54,7 +55,7 @@ OF_EDGES = (
 
 
 SPECIAL = frozenset(("clock-edge", "mute-edge", "mute-any", "namesake", "clean", "clean-die", "damage")).union(
-    SETTINGS, POISON, PARTS, TABLES
+    SETTINGS, POISON, PARTS, TABLES, QUERIES
 )
 """Strikes that find bugs of their own kind alone. `test_planted` looks for all other bugs without them."""
 
@@ -86,6 +87,8 @@ def _kinds(world: World) -> tuple[str, ...]:
         kinds += SETTINGS
     if world.seed % 11 in (9, 10):
         kinds += TABLES
+    if world.settings.query.mode == "tuples" and not world.settings.query.chain:
+        kinds += QUERIES
     if world.poisonous:
         kinds += POISON
     if world.settings.standby.context_bytes == PART_BYTES:
@@ -185,6 +188,7 @@ _FURTHER: dict[str, Callable[[World, str], None]] = {
     "damage": lambda world, _: strikes.damage(world, world.rng.randrange(1, 6)),
     "die-of-reading": lambda world, _: _die_of_reading(world),
     "wedge": lambda world, _: strikes.wedge(world),
+    "query": lambda world, _: strikes.query(world),
     "table": lambda world, _: strikes.retable(world),
     "settings": lambda world, _: strikes.roll(world, strikes.of_one_node(world)),
     "settings-all": lambda world, _: strikes.roll(world, strikes.of_all(world)),

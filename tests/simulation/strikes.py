@@ -18,7 +18,7 @@ from tests.simulation.world import World
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.fleet_change import fleet_change
 from tsunagi.runtime.log import Record
-from tsunagi.runtime.messages import Ack, Context, Level1Ack, Workers
+from tsunagi.runtime.messages import Ack, Context, Level1Ack, QueryChange, Workers
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import OperatorSettings, Settings
 
@@ -29,6 +29,13 @@ MOST_SENSORS = 30
 """No sensor is added while the table has so many rows."""
 MAX_DRIFT = 0.02
 """A clock may gain or lose so many seconds in each second: many times what a bad quartz does."""
+
+QUERIES = {
+    "all": "CREATE QUERY all AS SELECT sensor, COUNT(*) AS n, SUM(value) AS s FROM readings [RANGE UNBOUNDED] "
+    "GROUP BY sensor",
+    "lately": "CREATE QUERY lately AS SELECT sensor, MIN(value) AS low FROM readings [RANGE 3 SECONDS] GROUP BY sensor",
+}
+"""What users add to the running system."""
 
 OF_ONE_NODE: tuple[dict[str, Any], ...] = (
     {"batch_size": 1},
@@ -271,6 +278,24 @@ def of_all(world: World) -> Callable[[Settings], Settings]:
         )
 
     return change
+
+
+# ---- queries --------------------------------------------------------------------------------------------------------
+
+
+def query(world: World) -> None:
+    """Add a query to the running system, drop it, or fill it with the past, as `tsunagi query add --from` does."""
+    rng = world.rng
+    name = rng.choice(sorted(QUERIES))
+    if rng.random() < 0.2:
+        world.note(f"query {name} is dropped")
+        world.ask(f"query/{name}", query=QueryChange(name=name))
+        return
+    back_s = rng.choice((0, 2, 5, 3600))
+    from_us = world.clock.now_us() - back_s * 1_000_000 if back_s else 0
+    world.filled |= from_us > 0
+    world.note(f"query {name} is added, filled from {from_us} us on")
+    world.ask(f"query/{name}", query=QueryChange(name=name, text=QUERIES[name], from_us=from_us))
 
 
 # ---- the sensors table ----------------------------------------------------------------------------------------------

@@ -81,6 +81,7 @@ class World:
         ends: processes that gave themselves up, and why.
         in_force: the sensors table that was put in force last.
         tables: how often it was changed; `hasty`: whether it was before all edges went by the one before.
+        filled: queries were filled with the past.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class World:
         self.events: list[tuple[float, str]] = []
         self.table = self.in_force = make_table(modelled=modelled)
         self.tables = 0
-        self.hasty = False
+        self.hasty = self.filled = False
         self.settings = make_settings(
             seed, standby or {"batch_size": 20}, operators, mode, modelled=modelled, poisonous=poisonous
         )

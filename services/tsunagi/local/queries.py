@@ -5,8 +5,9 @@ from __future__ import annotations
 import getpass
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from tsunagi.query.tuple_plans import check_tuples
 from tsunagi.runtime.log import PLAN as PLAN_TOPIC
 from tsunagi.runtime.log import Log
 from tsunagi.runtime.message_reading import read_message
-from tsunagi.runtime.messages import VERSION, Plan, QueryChange, SparkBeat
+from tsunagi.runtime.messages import VERSION, Plan, QueryChange, SlotBeat, SparkBeat
 from tsunagi.runtime.plan import Words
 from tsunagi.runtime.sensors import SensorTable, read_sensors
 from tsunagi.runtime.settings import Settings
@@ -180,8 +181,9 @@ def add_queries(settings: Settings, given: Sequence[str], tell: Tell, begin: str
         LogError: the broker does not take the records.
     """
     new = read_given(given)
-    if begin and settings.query.mode == "tuples":
-        raise QueryAskError('--from: found [query] mode = "tuples", where a query begins with the next tuple')
+    if begin and settings.query.mode == "tuples" and settings.query.chain:
+        found = ", ".join(item.use for item in settings.query.chain)
+        raise QueryAskError(f"--from: found [query] operators = {found}, which the past would have to go through again")
     files = {item.name: item for item in read_definitions(settings.query.files)}
     for item in new:
         if makes_stream(item):
@@ -229,12 +231,14 @@ def _begin_us(settings: Settings, begin: str) -> int:
 
 
 def _newest_us(settings: Settings) -> int:
-    """Return the event time of the newest result; the present if the Spark job says of none."""
+    """Return the event time of the newest result; the present if nobody says of any."""
     source = tool_log(settings, "query")
-    beat = _spark_beat(source)
-    if beat is None or beat.newest <= 0:
-        return time.time_ns() // 1000
-    return int(beat.newest) * settings.steps.slide_us
+    if settings.query.mode == "tuples":
+        newest = max((part.step for part in _owners(source)), default=0)
+    else:
+        beat = _spark_beat(source)
+        newest = 0 if beat is None else beat.newest
+    return newest * settings.slide_us if newest > 0 else time.time_ns() // 1000
 
 
 def _moment(time_us: int) -> str:
@@ -275,7 +279,7 @@ def list_queries(settings: Settings) -> list[dict[str, Any]]:
     added = _added(source)
     known = added | {item.name: item for item in read_definitions(settings.query.files)}
     said = _in_slots(source, known) if settings.query.mode == "tuples" else _said(source)
-    slide_us = settings.steps.slide_us
+    slide_us = settings.slide_us
     found = []
     for name in [*known, *(name for name in said if name not in known)]:
         beat = said.get(name, {})
@@ -291,7 +295,7 @@ def list_queries(settings: Settings) -> list[dict[str, Any]]:
                 "late": beat.get("late", 0),
                 "state_bytes": beat.get("state_bytes", 0),
                 "fault": beat.get("fault", ""),
-                "filled_to_us": beat.get("filled_to", 0) * slide_us or None,
+                "filled_to_us": max(0, beat.get("filled_to", 0)) * slide_us or None,
                 "text": item.text if item is not None else "",
             }
         )
@@ -311,8 +315,33 @@ def _state(known: Definition | None, beat: Mapping[str, Any], runner: str) -> st
     return "runs" if known else "ends"
 
 
-def _in_slots(source: Log, known: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return the queries that slots run, by name: all of them if a slot has an owner."""
+def _in_slots(source: Log, known: Mapping[str, Definition]) -> dict[str, dict[str, Any]]:
+    """Return the queries that slots run, by name: all of them if a slot has an owner, but those still to be filled."""
+    owners = _owners(source)
+    if not owners:
+        return {}
+    nothing = {"rows": None, "late": None, "state_bytes": None}
+    found: dict[str, dict[str, Any]] = {name: dict(nothing) for name in known}
+    filled = {name: item.from_us for name, item in known.items() if item.from_us}
+    waiting = set[str]()  # a slot has not taken them up yet
+    for part in owners:
+        said = {item.name: item for item in part.query}
+        for item in said.values():
+            told = found.setdefault(item.name, dict(nothing))
+            if item.fault:
+                told["fault"] = f"slot {part.slot}: {item.fault}"
+            elif item.since:
+                told["since"] = item.since
+            if item.filled_to:  # the slot that is furthest behind counts
+                told["filled_to"] = min(item.filled_to, told.get("filled_to", item.filled_to))
+        for name, from_us in filled.items():
+            if name not in said or not (said[name].fault or said[name].since == from_us):
+                waiting.add(name)
+    return {name: told for name, told in found.items() if name not in waiting}
+
+
+def _owners(source: Log) -> list[SlotBeat]:
+    """Return what the owners of slots say; nothing if none says anything."""
     fleet = Fleet(source)
     deadline = time.monotonic() + _LISTEN_S
     try:
@@ -320,10 +349,8 @@ def _in_slots(source: Log, known: Iterable[str]) -> dict[str, dict[str, Any]]:
             fleet.update(0.1)
             owners = [part for beat in fleet.fresh().values() for part in beat.slots if part.role == "primary"]
             if fleet.caught_up and owners:
-                stopped = {item.name: f"slot {part.slot}: {item.fault}" for part in owners for item in part.query}
-                nothing = {"rows": None, "late": None, "state_bytes": None}
-                return {name: nothing | {"fault": stopped.get(name, "")} for name in known}
-        return {}
+                return owners
+        return []
     finally:
         fleet.close()
 
@@ -357,20 +384,20 @@ def _added(source: Log) -> dict[str, Definition]:
 
 def _statements(source: Log) -> Iterator[tuple[str, Definition]]:
     words, logger = Words(), structlog.get_logger("tsunagi.query")
-    texts: dict[str, str] = {}
+    changes: dict[str, QueryChange] = {}
     for record in read_partition(source, PLAN_TOPIC, 0):
         plan = None if record.value is None else read_message(Plan, record, logger)
         if plan is None or plan.WhichOneof("body") != "query" or not words.take(plan, record.offset):
             continue
-        texts[plan.query.name] = plan.query.text
-    for name, text in texts.items():
-        if not text:
+        changes[plan.query.name] = plan.query
+    for name, change in changes.items():
+        if not change.text:
             continue
         try:
-            (item,) = definitions_of(text, PLAN)
+            (item,) = definitions_of(change.text, PLAN)
         except (QueryError, ValueError):
-            item = Definition(name, text, PLAN)  # the job says why it is not in force
-        yield name, item
+            item = Definition(name, change.text, PLAN)  # the job says why it is not in force
+        yield name, replace(item, from_us=change.from_us)
 
 
 def _change(name: str, text: str, from_us: int = 0) -> Plan:

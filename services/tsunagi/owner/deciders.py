@@ -9,6 +9,7 @@ import numpy as np
 
 from tsunagi.owner.calibrator import Calibrator
 from tsunagi.owner.closer import Closer
+from tsunagi.owner.filler import Filler, PastReader
 from tsunagi.owner.helping import Helping
 from tsunagi.owner.reach import AT_ONCE
 from tsunagi.owner.refitter import Refitter
@@ -27,16 +28,19 @@ REFIT_INVERSES = 6.0
 """A refit takes less than this many inverses of a matrix of the filter's sensors, n^3 multiplications each."""
 
 
-def make_deciders(settings: Settings, now: float, announce: Announce) -> list[Decider]:
+def make_deciders(settings: Settings, now: float, announce: Announce, past: PastReader | None = None) -> list[Decider]:
     """Return the deciders of a worker that becomes an owner now.
 
     Args:
+        past: reads what queries are filled with; None = none are.
         announce: is called with the number of multiplications before a decider does something that takes long.
     """
     recovery = settings.recovery
     found: list[Decider] = [RefitDecider(recovery.refit_s, announce)] if recovery.refit else []
     if recovery.calibrate:
         found.append(CalibrationDecider(suspects=recovery.suspects))
+    if past is not None:
+        found.append(Filler(past))
     return [*found, HelperDecider(), Closer(settings.steps, now)]
 
 

@@ -6,7 +6,7 @@ the cost of a tuple does not grow with the number of keys. Instants are numbered
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from tsunagi.query.definitions import fingerprints
 from tsunagi.query.expressions import TRUE, Evaluation
 from tsunagi.query.grouping import Grouping, InstantGrouping, cells_of
 from tsunagi.query.keyed_windows import FAR, KeptRows, KeyedWindow
+from tsunagi.query.placing import together
 from tsunagi.query.plan import SourcePlan, named_columns
 from tsunagi.query.planning import Program
 from tsunagi.query.relations import KeyNumbers, Rows, changes, empty, in_order, joined_rows, places_in_runs, unique
@@ -220,6 +221,7 @@ class TupleQueries:
     """The queries of a program over tuples, in one slot.
 
     Args:
+        names: the queries whose rows are wanted; None = all.
         most_bytes: a query whose state is larger is stopped, and so are those that read it. States are measured at
             instants that do not depend on how tuples are cut into calls, so all replicas of a slot stop it at the same.
 
@@ -230,16 +232,17 @@ class TupleQueries:
         faults: why a query does not run any more, by name.
     """
 
-    def __init__(self, program: Program, most_bytes: int = 1 << 62) -> None:
+    def __init__(self, program: Program, most_bytes: int = 1 << 62, names: Collection[str] | None = None) -> None:
         self.stream = stream_of(program)
-        self.published = [plan.name for plan in program.published]
+        self.published = [plan.name for plan in program.published if names is None or plan.name in names]
         self.sizes: dict[str, int] = {}
         self.faults: dict[str, str] = {}
         self._program = program
         self._most_bytes = most_bytes
         self._prints = fingerprints(program)
         self._own = key_columns(program)
-        self._runs = {name: self._new(name) for name in program.queries}
+        wanted = program.queries if names is None else together(program, self.published)
+        self._runs = {name: self._new(name) for name in wanted}
         self._count = 0  # instants so far
         self._measured_at = _MEASURED  # the count at which states are measured next
 
@@ -323,11 +326,16 @@ class TupleQueries:
         for name, run in self._runs.items():
             run.load(tree["runs"][name])
 
+    def same(self, other: TupleQueries) -> bool:
+        """Return whether both run the same queries, and these mean the same."""
+        mine = {name: self._prints[name] for name in self._runs}
+        return mine == {name: other._prints[name] for name in other._runs}
+
     def take_over(self, earlier: TupleQueries) -> None:
         """Go on with the state of those queries that were there before, and mean the same."""
         self._count, self._measured_at = earlier._count, earlier._measured_at
         for name in self._runs:
-            if self._prints[name] == earlier._prints.get(name):
+            if name in earlier._runs and self._prints[name] == earlier._prints[name]:
                 self._runs[name] = earlier._runs[name]
                 if name in earlier.faults:
                     self.faults[name] = earlier.faults[name]

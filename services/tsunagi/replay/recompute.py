@@ -28,6 +28,8 @@ from tsunagi.slot.frames import Frame, measured_run
 from tsunagi.slot.operators import Chain, build_chain
 from tsunagi.slot.packed import PackedRows
 
+_MOVE_ON = ("batch", "edge_out", "punctuation", "past")
+"""What counts without its values if it is quarantined, since other records go on from it."""
 _NEVER = math.inf
 """The first step from which an edge is out, while the edge is not out."""
 _BACK = (1 << 63) - 1
@@ -97,7 +99,7 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
             continue
         else:
             serial = message.serial
-        if buried and body != "settings" and (config is None or body not in ("batch", "edge_out", "punctuation")):
+        if buried and body != "settings" and (config is None or body not in _MOVE_ON):
             continue  # the record gives one dead letter and no output
         if body == "settings":
             before, config = config, SlotConfig.parse(message.settings.text)
@@ -163,11 +165,20 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
         elif body == "punctuation" and config is not None:
             in_time = (message.punctuation.step - 1) * config.slide_us <= record.appended_us + config.max_ahead_us
             punctuated = max(punctuated, message.punctuation.step) if in_time else punctuated
+        elif body == "past" and chain is not None and chain.stream is not None:
+            if buried:
+                chain.stream.skip(message.past)
+                continue
+            for rows in chain.stream.fill(message.past, record.offset):
+                yield Recomputed(Name(record.offset, index), generation, rows)
+                index += 1
         if config is None or chain is None:
             waiting.extend(batches)
             continue
         if config.mode == "tuples":
             for batch, appended_us in batches:
+                if chain.stream is not None and not buried:
+                    chain.stream.keep([batch], [appended_us])
                 damaged = chain.stream is not None and chain.stream.damaged(batch)
                 if damaged or _refused(batch, appended_us, config, edges, -math.inf):
                     index += not buried

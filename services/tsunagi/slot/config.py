@@ -44,6 +44,7 @@ class SlotConfig:
         format: the version of the log's meaning (`FORMAT`).
         mode: "steps" = in lock-step, or "tuples" = each tuple as it comes.
         statements: without steps: the statements in CQL that the slot runs, each behind those that it reads.
+        fills: (query, event time in microseconds) for queries that are filled with the slot's past from there on.
         state_bytes: without steps: most state of a query in CQL, in bytes.
         unbounded: for values whose bound is wider than eps: "tag" = they are given out with a tag, "withhold" = not.
         auth: names the keys that verify the records of the slot's log (tsunagi.runtime.auth); "" = not verified.
@@ -75,6 +76,7 @@ class SlotConfig:
     keys: tuple[str, ...] = ()
     former: tuple[tuple[int, str], ...] = ()
     changeable: bool = False
+    fills: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def make(
@@ -86,6 +88,7 @@ class SlotConfig:
         *,
         auth: str = "",
         statements: tuple[str, ...] = (),
+        fills: tuple[tuple[str, int], ...] = (),
         changeable: bool = False,
     ) -> SlotConfig:
         """Make a slot's configuration from the settings, the sensors table and the slot of each sensor, uint32[n]."""
@@ -113,6 +116,7 @@ class SlotConfig:
             keys=() if keys == names else keys,
             former=tuple((row.id, row.before) for row in placed if row.before),
             changeable=changeable,
+            fills=fills,
         )
 
     @property
@@ -126,7 +130,8 @@ class SlotConfig:
 
     def same_but_statements(self, other: SlotConfig) -> bool:
         """Return whether all but `statements` and their limit is equal."""
-        return replace(self, statements=other.statements, state_bytes=other.state_bytes) == other
+        mine = ("statements", "state_bytes", "fills")
+        return replace(self, **{name: getattr(other, name) for name in mine}) == other
 
     def same_but_sensors(self, other: SlotConfig) -> bool:
         """Return whether all but the sensors, their names and their edges is equal."""
@@ -148,7 +153,7 @@ class SlotConfig:
             del fields["statements"]
         if self.state_bytes == STATE_BYTES:
             del fields["state_bytes"]
-        for name in ("keys", "former", "changeable"):
+        for name in ("keys", "former", "changeable", "fills"):
             if not fields[name]:
                 del fields[name]
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
@@ -175,7 +180,8 @@ class SlotConfig:
                 fields[name] = tuple(fields[name])
             fields["statements"] = tuple(fields.get("statements", ()))
             fields["keys"] = tuple(fields.get("keys", ()))
-            fields["former"] = tuple((sensor, edge) for sensor, edge in fields.get("former", ()))
+            for name in ("former", "fills"):
+                fields[name] = tuple((first, second) for first, second in fields.get(name, ()))
             config = cls(**fields)
             sound = (
                 len(config.sensors) == len(config.names) == len(config.edges)
@@ -185,6 +191,7 @@ class SlotConfig:
                 and all(isinstance(name, str) for name in (*config.names, *config.edges, *config.statements))
                 and all(isinstance(name, str) for name in config.keys)
                 and all(0 <= sensor <= MAX_SENSOR and isinstance(edge, str) for sensor, edge in config.former)
+                and all(0 < begin <= MAX_TIME_US for _, begin in config.fills)
                 and 0 < config.slide_us <= MAX_TIME_US
                 and all(0 <= limit <= MAX_TIME_US for limit in (config.max_ahead_us, config.max_skew_steps))
                 and 0 <= config.max_gap_steps <= MAX_TIME_US

@@ -216,10 +216,6 @@ _TUPLE_KINDS: dict[str, Any] = {"select": Select, "project": Project, "aggregate
 """The built-in operators without steps. There a window is a number of tuples, and nothing can be recovered."""
 
 
-_STREAM = "stream"
-"""The name of the queries' state among the states of operators."""
-
-
 class Chain:
     """The operators of a slot, in order.
 
@@ -331,14 +327,14 @@ class Chain:
         """Return the state of each operator, by its place and name."""
         names = (f"{place}:{kind}" for place, kind in enumerate(self._kinds))
         found = {name: operator.context() for name, operator in zip(names, self._operators, strict=True)}
-        return found if self.stream is None else found | {_STREAM: self.stream.context()}
+        return found if self.stream is None else found | self.stream.context()
 
     def restore(self, contexts: dict[str, bytes]) -> None:
         """Go on from the states that `context` returned."""
         for place, (kind, operator) in enumerate(zip(self._kinds, self._operators, strict=True)):
             operator.restore(contexts[f"{place}:{kind}"])
         if self.stream is not None:
-            self.stream.restore(contexts[_STREAM])
+            self.stream.restore(contexts)
 
 
 def _make_stream(config: SlotConfig) -> SlotStream | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from tsunagi.runtime.messages import Founding, LogRecord
 
 CONTROL = frozenset(
-    {"edge_out", "model", "settings", "quarantine", "punctuation", "calibrated", "sensor_out", "helpers"}
+    {"edge_out", "model", "settings", "quarantine", "punctuation", "calibrated", "sensor_out", "helpers", "past"}
 )
 """Control records, by the field of their body. They count only in the epoch of their writer. Batches always count."""
 

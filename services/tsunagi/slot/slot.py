@@ -238,6 +238,14 @@ class Slot:
         if self.book is not None and in_time:
             self.book.punctuate(step)
 
+    def _on_past(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
+        if self.chain is None or self.chain.stream is None:
+            return
+        for rows in self.chain.stream.fill(message.past, record.offset):
+            name = Name(record.offset, len(outputs))
+            outputs.append(Output(name, RECOVERED, self.register.epoch, record.appended_us, rows))
+            self.last_name = name
+
     def _on_quarantine(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
         """Do nothing: the register has already taken it in."""
 
@@ -268,6 +276,8 @@ class Slot:
             self.book.accept(_bare(message.batch), record.appended_us)
         elif counts and kind in ("edge_out", "punctuation"):
             _TAKE[kind](self, record, message, outputs)
+        elif counts and kind == "past" and self.chain.stream is not None:
+            self.chain.stream.skip(message.past)
         for closed in self.book.close():
             for batch in closed.batches:
                 if batch.sensor or batch.events:
@@ -483,6 +493,7 @@ _TAKE: dict[str, Callable[[Slot, Record, LogRecord, list[Output]], None]] = {
     "helpers": Slot._on_helpers,  # noqa: SLF001
     "edge_out": Slot._on_edge_out,  # noqa: SLF001
     "punctuation": Slot._on_punctuation,  # noqa: SLF001
+    "past": Slot._on_past,  # noqa: SLF001
     "quarantine": Slot._on_quarantine,  # noqa: SLF001
 }
 """The method that processes a record, by the field of the record's body."""

@@ -25,11 +25,16 @@ from tsunagi.query.planning import Program
 from tsunagi.query.tuple_plans import check_tuples, form_of_stream, tuple_program
 from tsunagi.query.tuple_runs import QueryFailedError, TupleQueries
 from tsunagi.query.values import WIRE, Column, Kind, concatenate
-from tsunagi.runtime.messages import Recovered, TupleBatch
+from tsunagi.runtime.messages import Past, Recovered, TupleBatch
 from tsunagi.runtime.settings import Settings
 from tsunagi.slot.config import SlotConfig
+from tsunagi.slot.filled import FilledQuery
 from tsunagi.slot.frames import Integers, OperatorError, OperatorFailedError, Run, place_of
 from tsunagi.slot.packed import PackedRows
+from tsunagi.slot.tuples import Batches
+
+_STATE = "stream"
+"""The name of the queries' state among those of a chain's operators."""
 
 
 class Statements:
@@ -86,9 +91,14 @@ class SlotStream:
 
     def __init__(self, config: SlotConfig) -> None:
         try:
-            self._queries = TupleQueries(_program(config.statements), config.state_bytes)
+            program = _program(config.statements)
         except QueryError as error:
             raise OperatorError(f"[query] files: {error}") from None
+        published = [plan.name for plan in program.published]
+        begins = {name: from_us for name, from_us in config.fills if name in published}
+        self._filled = {name: FilledQuery(name, from_us, program, config) for name, from_us in begins.items()}
+        others = [name for name in published if name not in begins] if begins else None
+        self._queries = TupleQueries(program, config.state_bytes, others)
         stream = self._queries.stream
         form = form_of_stream(stream)
         self.typed = form is not None
@@ -100,12 +110,22 @@ class SlotStream:
     @property
     def sizes(self) -> Mapping[str, int]:
         """The size of the state of each query when it was last measured, bytes."""
-        return self._queries.sizes
+        return {name: size for queries in self._all for name, size in queries.sizes.items()}
 
     @property
     def faults(self) -> Mapping[str, str]:
         """Why queries do not run any more, by name."""
-        return self._queries.faults
+        return {name: why for queries in self._all for name, why in queries.faults.items()}
+
+    @property
+    def filled(self) -> Sequence[FilledQuery]:
+        """The queries that are or were filled with the past."""
+        return list(self._filled.values())
+
+    @property
+    def _all(self) -> Iterator[TupleQueries]:
+        yield self._queries
+        yield from (item.queries for item in self._filled.values())
 
     # ---- columns
 
@@ -164,19 +184,48 @@ class SlotStream:
             OperatorFailedError: a function of the user failed.
         """
         run = _together(runs)
-        if not len(run.origin) or not self._queries.published:
-            return
-        columns = dict(run.columns)
-        columns["time"] = Column(Kind.TIMESTAMP, run.time_us)
-        columns[self._key] = Column(
-            Kind.TEXT, np.searchsorted(self._sensors, run.sensor.astype(np.int64)), None, self._names
-        )
-        if not self.typed:
-            missing = np.isnan(run.mean)
-            value = np.where(missing, 0.0, run.mean)
-            columns["value"] = Column(Kind.DOUBLE, value, ~missing if missing.any() else None)
+        made = self._rows(self._queries, run, steps, times)
+        for item in self._filled.values():
+            if item.done:
+                made += self._rows(item.queries, _since(run, item.from_us), steps, times)
+        yield from sorted(made, key=lambda item: item[0])
+
+    def keep(self, batches: Sequence[TupleBatch], appended_us: Sequence[int]) -> None:
+        """Take in the batches that have just come, for queries that will need them once they have the past."""
+        for item in self._filled.values():
+            item.keep(batches, appended_us)
+
+    def fill(self, past: Past, offset: int) -> list[PackedRows]:
+        """Return the rows of a query for the batches of the past that the record at an offset of the log has.
+
+        Raises:
+            OperatorFailedError: a function of the user failed.
+        """
+        item = self._filled.get(past.query)
+        made: list[PackedRows] = []
+        if item is None or not item.follows(past):
+            return made
+        for batches, appended_us in item.take(past, offset):
+            columns = Batches(batches)
+            _, run = item.book.accept_run(columns, appended_us, self)
+            rows = self._rows(item.queries, _since(run, item.from_us), columns.steps, columns.event_times)
+            made += [answer for _, answer in sorted(rows, key=lambda item: item[0])]
+        return made
+
+    def skip(self, past: Past) -> None:
+        """Leave out what a quarantined record has of the past."""
+        item = self._filled.get(past.query)
+        if item is not None and item.follows(past):
+            item.skip(past)
+
+    def _rows(
+        self, queries: TupleQueries, run: Run, steps: Sequence[int], times: Sequence[int]
+    ) -> list[tuple[int, PackedRows]]:
+        """Return (the record's place in the run, rows), query by query, for the tuples of a run."""
+        if not len(run.origin) or not queries.published:
+            return []
         try:
-            found, first = self._queries.follow(columns, run.origin)
+            found, first = queries.follow(self._columns(run), run.origin)
         except QueryFailedError as error:
             cause = error.__cause__ or error
             detail = f"{type(cause).__name__}: {cause}{place_of(cause)}"
@@ -191,19 +240,46 @@ class SlotStream:
             counts, at = (ends - begins).tolist(), places[rows.step[begins] - first].tolist()
             for place, count, data in zip(at, counts, encode_columns(rows, begins, ends, Recovered), strict=True):
                 made.append((place, PackedRows(query, steps[place], times[place], count, data)))
-        yield from sorted(made, key=lambda item: item[0])
+        return made
 
-    def context(self) -> bytes:
-        """Return the state of the queries."""
-        return self._queries.context()
+    def _columns(self, run: Run) -> dict[str, Column]:
+        """Return what queries see of the tuples of a run."""
+        columns = dict(run.columns)
+        columns["time"] = Column(Kind.TIMESTAMP, run.time_us)
+        columns[self._key] = Column(
+            Kind.TEXT, np.searchsorted(self._sensors, run.sensor.astype(np.int64)), None, self._names
+        )
+        if not self.typed:
+            missing = np.isnan(run.mean)
+            value = np.where(missing, 0.0, run.mean)
+            columns["value"] = Column(Kind.DOUBLE, value, ~missing if missing.any() else None)
+        return columns
 
-    def restore(self, context: bytes) -> None:
-        """Go on from a state that `context` returned."""
-        self._queries.restore(context)
+    # ---- state
+
+    def context(self) -> dict[str, bytes]:
+        """Return the state of the queries, by names among those of the chain's operators."""
+        filled = {f"{_STATE}/{name}": item.context() for name, item in self._filled.items()}
+        return {_STATE: self._queries.context()} | filled
+
+    def restore(self, contexts: Mapping[str, bytes]) -> None:
+        """Go on from the states that `context` returned."""
+        self._queries.restore(contexts[_STATE])
+        for name, item in self._filled.items():
+            item.restore(contexts[f"{_STATE}/{name}"])
 
     def take_over(self, earlier: SlotStream) -> None:
         """Go on with the state of those queries that `earlier` ran, too."""
         self._queries.take_over(earlier._queries)
+        for name, item in self._filled.items():
+            if name in earlier._filled:
+                item.take_over(earlier._filled[name])
+
+
+def _since(run: Run, from_us: int) -> Run:
+    """Return the tuples of a run from an event time on."""
+    mine = run.time_us >= from_us
+    return run if mine.all() else run.keep(mine)
 
 
 def _codes(value: bytes) -> list[int]:

@@ -77,6 +77,8 @@ class TupleBook:
     def take(self, chain: Chain, batches: Sequence[TupleBatch], appended_us: Sequence[int]) -> Iterator[Taken]:
         """Take in batches in the order of the log, and let those that count go through the chain as one run."""
         columns, stream = Batches(batches), chain.stream
+        if stream is not None:
+            stream.keep(batches, appended_us)
         refused, run = self.accept_run(columns, appended_us, stream)
         parts = chain.process_run(run)
         if len(parts) == 1 and not refused and stream is None:

@@ -21,7 +21,7 @@ lost records. A *Level-0-Ack* says up to which input the outputs are in `recover
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tsunagi.runtime.log import RECOVERED, Record
@@ -85,7 +85,7 @@ class Published(NamedTuple):
     wait_us: int
     taking_up: bool
     declared: str
-    stopped: Mapping[str, str]
+    queries: tuple[QueryBeat, ...]
 
 
 class Replica:
@@ -241,7 +241,7 @@ class Replica:
             wait_us=said.wait_us,
             taking_up=said.taking_up,
             declared=said.declared,
-            query=[QueryBeat(name=name, fault=why) for name, why in said.stopped.items()],
+            query=said.queries,
         )
 
     def _publish(self, now: float) -> Published:
@@ -268,7 +268,7 @@ class Replica:
             wait_us=intake.longest_way_us(since) if owns else 0,
             taking_up=isinstance(self._handler, OwnStage) and self._handler.promotion is not None,
             declared=shared.trust.contradiction or shared.scan.declared,
-            stopped=dict(slot.chain.stream.faults) if owns and slot.chain and slot.chain.stream else {},
+            queries=_queries(slot) if owns else (),
         )
 
     # ---- stages ------------------------------------------------------------------------------------------------
@@ -419,3 +419,16 @@ class Replica:
     def on_wish(self, wish: Wish) -> None:
         """Take in what the plan wishes for the slot from now on."""
         self._shared.wish = wish
+
+
+def _queries(slot: Slot) -> tuple[QueryBeat, ...]:
+    """Return what there is to say of the slot's queries: how far some are filled, and which have stopped."""
+    stream = None if slot.chain is None else slot.chain.stream
+    if stream is None:
+        return ()
+    beats = {
+        item.name: QueryBeat(name=item.name, since=item.from_us, filled_to=0 if item.done else item.newest_us or -1)
+        for item in stream.filled
+    }
+    beats |= {name: QueryBeat(name=name, fault=why) for name, why in stream.faults.items()}
+    return tuple(beats.values())

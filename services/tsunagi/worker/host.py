@@ -38,12 +38,7 @@ from tsunagi.runtime.log import (
     Traffic,
 )
 from tsunagi.runtime.message_reading import read_message
-from tsunagi.runtime.messages import (
-    Ack,
-    Assignment,
-    Heartbeat,
-    Plan,
-)
+from tsunagi.runtime.messages import Ack, Assignment, Heartbeat, Plan
 from tsunagi.runtime.plan import MOVE
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
@@ -56,6 +51,7 @@ from tsunagi.standby.shared import Shared
 from tsunagi.standby.stages.base import ReplicaStage
 from tsunagi.worker.gauges import Gauges
 from tsunagi.worker.pace import Pace
+from tsunagi.worker.past import OnePast
 from tsunagi.worker.plan_book import PlanBook
 from tsunagi.worker.shelf import Shelf
 from tsunagi.worker.slot_reader import IDLE_READS, MAX_RECORDS, READ_S, SlotReader
@@ -121,6 +117,7 @@ class ReplicaHost:
         self._writer = Writer(log, node, settings.standby.context_bytes, self.incarnation, self._plan.words, logger)
         self._main = log.reader()
         self._reader = SlotReader(log, logger)
+        self._past = OnePast(log)
         self.detector = Detector(node, self.incarnation, settings.standby.heartbeat_s)
         self.heartbeats = Heartbeats(
             log, node, "worker", settings.standby.heartbeat_s, self._fill, incarnation=self.incarnation
@@ -188,7 +185,7 @@ class ReplicaHost:
         self.heartbeats.leaving = not died
         with contextlib.suppress(LogError):
             self.heartbeats.close(last_word=not died)
-        for client in (self._writer, self._main, self._reader):
+        for client in (self._writer, self._main, self._reader, self._past):
             client.close()
 
     def ready(self) -> tuple[bool, str]:
@@ -336,7 +333,7 @@ class ReplicaHost:
             partial(self._model_for, slot),
             lambda: secrets.randbits(63),
             now,
-            partial(make_deciders, self.settings),
+            partial(make_deciders, self.settings, past=self._past),
             topic_id=self._topic_id,
             preparing=self._shelf.prepare(wish.model_sha256, wish.config.model_names) if wish.model_sha256 else None,
             record_s=0.0 if self._pace is None else self._pace.cost_s(wish.tuples_per_batch),

@@ -72,9 +72,10 @@ class PlanBook:
         self._requests: dict[int, HelperRequest] = {}
         self._recovery: RecoveryTarget | None = None
         self._model: ModelTarget | None = None
-        self._queries: dict[str, str] = {}  # the texts that users have added to the running system, by name
+        self._queries: dict[str, QueryChange] = {}  # what users have added to the running system, by name
         self._statements = _read_statements(settings) if settings.query.files else None
         self._texts: tuple[str, ...] = () if self._statements is None else self._statements.texts({})[0]
+        self._fills: tuple[tuple[str, int], ...] = ()
 
     def on_plan(self, plan: Plan, offset: int) -> bool:
         """Take in the record at this offset of `plan`; return whether it changes anything.
@@ -112,12 +113,16 @@ class PlanBook:
             return  # the Spark job runs it
         self._queries.pop(change.name, None)
         if change.text:
-            self._queries[change.name] = change.text
+            self._queries[change.name] = change
         if self._statements is None:
             self._statements = _read_statements(self._settings)
         refused: dict[str, str] = {}
         if self._statements is not None:
-            self._texts, refused = self._statements.texts(self._queries)
+            added = {name: item.text for name, item in self._queries.items()}
+            self._texts, refused = self._statements.texts(added)
+        # Operators have states, which the past would have to go through as well.
+        filled = {} if self._settings.query.chain else self._queries
+        self._fills = tuple((name, item.from_us) for name, item in sorted(filled.items()) if item.from_us)
         if change.name in refused:
             self._logger.warning("a query does not run", query=change.name, reason=refused[change.name])
 
@@ -141,6 +146,7 @@ class PlanBook:
                 assignment.slot,
                 auth=self._auth,
                 statements=self._texts,
+                fills=self._fills,
                 changeable=self.table_serial > 0,
             )
             requested = self._requests.get(assignment.slot)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -133,16 +133,18 @@ def test_the_list_says_how_far_a_query_is_filled(place: Place, monkeypatch: pyte
 
 
 class Owners:
-    """A fleet of two slots, in one of which a query has stopped."""
+    """A fleet of two slots."""
 
     caught_up = True
 
-    def __init__(self, _log: object) -> None:
-        stopped = SlotBeat(slot=1, role="primary", query=[QueryBeat(name="high", fault="too large")])
-        self._beats = {"gw-1": Heartbeat(slots=[SlotBeat(slot=0, role="primary")]), "gw-2": Heartbeat(slots=[stopped])}
+    def __init__(self, *queries: list[QueryBeat]) -> None:
+        self.beats = {
+            f"gw-{slot}": Heartbeat(slots=[SlotBeat(slot=slot, role="primary", step=1_000_000 * slot, query=said)])
+            for slot, said in enumerate(queries)
+        }
 
     def fresh(self) -> dict[str, Heartbeat]:
-        return self._beats
+        return self.beats
 
     def update(self, _timeout_s: float) -> None:
         pass
@@ -151,12 +153,16 @@ class Owners:
         pass
 
 
+def over_tuples(place: Place, monkeypatch: pytest.MonkeyPatch, *said: list[QueryBeat], **query: Any) -> None:
+    monkeypatch.setattr(queries, "Fleet", lambda _log: Owners(*said))
+    monkeypatch.setattr(queries, "_LISTEN_S", 5.0)
+    place.settings = make({"sensors": place.settings.sensors, "query": {"mode": "tuples", **query}}, "test")
+
+
 def test_over_tuples_the_list_says_in_which_slot_a_query_has_stopped(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "Fleet", Owners)
-    monkeypatch.setattr(queries, "_LISTEN_S", 5.0)
-    place.settings = make({"sensors": place.settings.sensors, "query": {"mode": "tuples"}}, "test")
+    over_tuples(place, monkeypatch, [], [QueryBeat(name="high", fault="too large")])
     place.add(
         "CREATE QUERY high AS SELECT sensor FROM readings WHERE value > 5",
         "CREATE QUERY q AS SELECT sensor FROM readings",
@@ -168,10 +174,33 @@ def test_over_tuples_the_list_says_in_which_slot_a_query_has_stopped(
     ]
 
 
-def test_over_tuples_nothing_is_filled(place: Place) -> None:
-    place.settings = make({"sensors": place.settings.sensors, "query": {"mode": "tuples"}}, "test")
-    with pytest.raises(QueryAskError, match=r"--from: found .* where a query begins with the next tuple"):
+def test_over_tuples_the_list_says_how_far_the_slot_is_that_is_furthest_behind(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over_tuples(place, monkeypatch, [], [])
+    place.add("CREATE QUERY q AS SELECT sensor FROM readings", begin="0.4s")
+    assert place.said == ["q: added, filled from 1970-01-01T00:00:00Z on"]
+    from_us = Plan.FromString(place.log.records(PLAN, 0)[-1].value or b"").query.from_us
+    assert from_us == 600_000
+    one, other = QueryBeat(name="q", since=from_us, filled_to=20_000_000), QueryBeat(name="q", since=from_us)
+    for said, state, filled_to_us in (
+        (([one], [other]), "is filled", 20_000_000),
+        (([one], [QueryBeat(name="q", since=from_us, filled_to=-1)]), "is filled", None),
+        (([other], [other]), "runs", None),
+        (([other], []), "waits for workers", None),
+        (([other], [QueryBeat(name="q", since=5)]), "waits for workers", None),
+        (([], []), "waits for workers", None),
+    ):
+        over_tuples(place, monkeypatch, *said)
+        (listed,) = queries.list_queries(place.settings)
+        assert (listed["state"], listed["filled_to_us"]) == (state, filled_to_us)
+
+
+def test_nothing_is_filled_behind_operators(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    over_tuples(place, monkeypatch, [], [], operators=[{"use": "select"}, {"use": "project", "sensors": ["a"]}])
+    with pytest.raises(QueryAskError, match=r"--from: found \[query\] operators = select, project, which the past"):
         place.add("CREATE QUERY q AS SELECT sensor FROM readings", begin="24h")
+    assert place.log.records(PLAN, 0) == []
 
 
 def test_what_others_read_is_not_dropped(place: Place) -> None:

@@ -19,7 +19,7 @@ UNBOUNDED: Quality
 UNMODELLED: Quality
 
 class LogRecord(_message.Message):
-    __slots__ = ("version", "batch", "ownership", "edge_out", "model", "settings", "quarantine", "punctuation", "calibrated", "sensor_out", "helpers", "serial", "mac")
+    __slots__ = ("version", "batch", "ownership", "edge_out", "model", "settings", "quarantine", "punctuation", "calibrated", "sensor_out", "helpers", "past", "serial", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     OWNERSHIP_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,7 @@ class LogRecord(_message.Message):
     CALIBRATED_FIELD_NUMBER: _ClassVar[int]
     SENSOR_OUT_FIELD_NUMBER: _ClassVar[int]
     HELPERS_FIELD_NUMBER: _ClassVar[int]
+    PAST_FIELD_NUMBER: _ClassVar[int]
     SERIAL_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
@@ -44,9 +45,10 @@ class LogRecord(_message.Message):
     calibrated: Calibrated
     sensor_out: SensorOut
     helpers: Helpers
+    past: Past
     serial: int
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., batch: _Optional[_Union[TupleBatch, _Mapping]] = ..., ownership: _Optional[_Union[Ownership, _Mapping]] = ..., edge_out: _Optional[_Union[EdgeOut, _Mapping]] = ..., model: _Optional[_Union[ModelChange, _Mapping]] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., punctuation: _Optional[_Union[Punctuation, _Mapping]] = ..., calibrated: _Optional[_Union[Calibrated, _Mapping]] = ..., sensor_out: _Optional[_Union[SensorOut, _Mapping]] = ..., helpers: _Optional[_Union[Helpers, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., batch: _Optional[_Union[TupleBatch, _Mapping]] = ..., ownership: _Optional[_Union[Ownership, _Mapping]] = ..., edge_out: _Optional[_Union[EdgeOut, _Mapping]] = ..., model: _Optional[_Union[ModelChange, _Mapping]] = ..., settings: _Optional[_Union[SlotSettings, _Mapping]] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., punctuation: _Optional[_Union[Punctuation, _Mapping]] = ..., calibrated: _Optional[_Union[Calibrated, _Mapping]] = ..., sensor_out: _Optional[_Union[SensorOut, _Mapping]] = ..., helpers: _Optional[_Union[Helpers, _Mapping]] = ..., past: _Optional[_Union[Past, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class TupleBatch(_message.Message):
     __slots__ = ("edge", "incarnation", "step", "event_time_us", "sensor", "value", "count", "offset", "helper", "helper_value", "column", "events")
@@ -207,6 +209,24 @@ class Helpers(_message.Message):
     name: _containers.RepeatedScalarFieldContainer[str]
     edge: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, epoch: _Optional[int] = ..., model: _Optional[str] = ..., sensor: _Optional[bytes] = ..., name: _Optional[_Iterable[str]] = ..., edge: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Past(_message.Message):
+    __slots__ = ("epoch", "query", "from_us", "begin", "upto", "batch", "appended_us")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    FROM_US_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    UPTO_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_US_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    query: str
+    from_us: int
+    begin: int
+    upto: int
+    batch: _containers.RepeatedCompositeFieldContainer[TupleBatch]
+    appended_us: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, epoch: _Optional[int] = ..., query: _Optional[str] = ..., from_us: _Optional[int] = ..., begin: _Optional[int] = ..., upto: _Optional[int] = ..., batch: _Optional[_Iterable[_Union[TupleBatch, _Mapping]]] = ..., appended_us: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Recovered(_message.Message):
     __slots__ = ("version", "slot", "generation", "offset", "index", "epoch", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound", "query", "rows", "column")
@@ -464,6 +484,24 @@ class EdgeState(_message.Message):
     out_from: int
     out_us: int
     def __init__(self, edge: _Optional[str] = ..., incarnation: _Optional[int] = ..., last_step: _Optional[int] = ..., out_from: _Optional[int] = ..., out_us: _Optional[int] = ...) -> None: ...
+
+class Filled(_message.Message):
+    __slots__ = ("upto", "kept_from", "done", "newest_us", "edges", "kept", "queries")
+    UPTO_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FROM_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_US_FIELD_NUMBER: _ClassVar[int]
+    EDGES_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    QUERIES_FIELD_NUMBER: _ClassVar[int]
+    upto: int
+    kept_from: int
+    done: bool
+    newest_us: int
+    edges: _containers.RepeatedCompositeFieldContainer[EdgeState]
+    kept: Past
+    queries: bytes
+    def __init__(self, upto: _Optional[int] = ..., kept_from: _Optional[int] = ..., done: _Optional[bool] = ..., newest_us: _Optional[int] = ..., edges: _Optional[_Iterable[_Union[EdgeState, _Mapping]]] = ..., kept: _Optional[_Union[Past, _Mapping]] = ..., queries: _Optional[bytes] = ...) -> None: ...
 
 class Arrays(_message.Message):
     __slots__ = ("array",)
