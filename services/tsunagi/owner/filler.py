@@ -1,8 +1,8 @@
 """The owner fills queries over tuples with the past of its slot's log (`tsunagi query add --from`).
 
 It reads the log from where the query begins, and appends the batches once more, in order, as `Past` records. All
-replicas fill the query when they read these (`tsunagi.slot.filled`). One record is on its way at a time. Between two of
-them the owner leaves as much time as the last one took, so the others of its queries and slots have at least half.
+replicas fill the query when they read these (`tsunagi.slot.filled`). One record is on its way at a time, and
+between two of them the owner rests, so that its other slots have time as well.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from tsunagi.slot.slot import Slot
 
 MOST_BYTES = 64_000
 """Most batches of one record, bytes: other records wait while it is processed."""
-MOST_RECORDS = 500
-"""Most records that are read at once."""
+MOST_RECORDS = 1_000
+"""Most records of the log that one record has the batches of, and that are read at once."""
+REST_SHARE = 0.5
+"""The owner rests between two records for this share of the time that the last one took."""
 EARLIER_US = 60_000_000
 """Reading begins so much earlier than the first tuple that may be wanted, microseconds. So the slot knows which of the
 batches behind it are repeats: an edge that has started anew sends its last batches again."""
@@ -68,23 +70,27 @@ class Filler(Decider):
             if reader is None:
                 return []
             self._reading = _Reading(item, reader, slot)
-        has = item.upto, item.kept_from
+        with suppress(LogError):  # it does not answer: the next turn asks again
+            self._reading.read_on(slot)
+            if self._may_send(item, now):
+                found = self._reading.next(slot)
+                if found is not None:
+                    found.epoch = view.epoch
+                    self._sent = (item.upto, item.kept_from), now
+                    return [control(past=found)]
+        return []
+
+    def _may_send(self, item: FilledQuery, now: float) -> bool:
+        """Return whether the last record has been processed, or is taken for lost, and the owner has rested."""
         if self._sent is not None:
             before, sent_at = self._sent
-            if before == has and now - sent_at < READ_BACK_S:
-                return []
-            if before != has:
-                self._rests_until = now + (now - sent_at)
+            processed = before != (item.upto, item.kept_from)
+            if not processed and now - sent_at < READ_BACK_S:
+                return False
+            if processed:
+                self._rests_until = now + REST_SHARE * (now - sent_at)
             self._sent = None
-        if now < self._rests_until:
-            return []
-        with suppress(LogError):  # it does not answer: the next turn asks again
-            found = self._reading.next(slot)
-            if found is not None:
-                found.epoch = view.epoch
-                self._sent = has, now
-                return [control(past=found)]
-        return []
+        return now >= self._rests_until
 
     def stop(self, slot: Slot) -> None:
         self._past.give_back(slot.slot)
@@ -97,11 +103,35 @@ class _Reading:
     def __init__(self, item: FilledQuery, reader: Reader, slot: Slot) -> None:
         self.item = item
         self._reader = reader
+        ahead_us = 0 if slot.config is None else slot.config.max_ahead_us
+        wanted_us = item.from_us - ahead_us - EARLIER_US
+        self._search = None if item.upto != NONE else _Search(reader, slot.slot, wanted_us, slot.position)
         self._records: deque[Record] = deque()  # read, and not yet known to be processed
-        self._search: _Search | None = None
         self._read_to = NONE  # the record that is read next; NONE = nothing is assigned
-        config = slot.config
-        self._ahead_us = 0 if config is None else config.max_ahead_us
+
+    def read_on(self, slot: Slot) -> None:
+        """Take what has been read meanwhile.
+
+        Raises:
+            LogError: the log does not answer.
+        """
+        begin = self._begin()
+        while self._records and self._records[0].offset < begin:
+            self._records.popleft()
+        if begin == NONE or len(self._records) >= MOST_RECORDS:
+            return
+        if self._read_to == NONE or (self._records[0].offset if self._records else self._read_to) != begin:
+            self._records.clear()
+            self._read_to = begin
+            self._reader.assign([Position(TUPLES, slot.slot, begin)])
+        try:
+            records = self._reader.read(MOST_RECORDS, 0.0)
+        except OffsetLostError:
+            self._read_to = NONE
+            return
+        if records:
+            self._records += records
+            self._read_to = records[-1].offset + 1
 
     def next(self, slot: Slot) -> Past | None:
         """Return what comes next of the past; None = it has not been read yet.
@@ -109,17 +139,10 @@ class _Reading:
         Raises:
             LogError: the log does not answer.
         """
-        item = self.item
-        begin = item.upto
+        item, begin = self.item, self._begin()
         if begin == NONE:
-            if self._search is None:
-                wanted_us = item.from_us - self._ahead_us - EARLIER_US
-                self._search = _Search(self._reader, slot.slot, wanted_us, slot.position)
-            begin = self._search.go_on()
-            if begin == NONE:
-                return None
-        end = slot.position if item.kept_from == NONE else item.kept_from
-        upto = self._read(slot.slot, begin, end)
+            return None
+        upto = self._upto(slot, begin)
         if upto == NONE:
             return None
         found = Past(query=item.name, from_us=item.from_us, begin=begin, upto=upto)
@@ -130,40 +153,35 @@ class _Reading:
                 found.appended_us.append(record.appended_us)
         return found
 
-    def _read(self, slot: int, begin: int, end: int) -> int:
-        """Read on; return the offset up to which there is enough for a record, or all up to `end`; NONE = not yet."""
-        while self._records and self._records[0].offset < begin:
-            self._records.popleft()
-        if self._read_to == NONE or (self._records[0].offset if self._records else self._read_to) != begin:
-            self._records.clear()
-            self._read_to = begin
-            self._reader.assign([Position(TUPLES, slot, begin)])
+    def _begin(self) -> int:
+        """Return the record with which the past goes on; NONE = the search for the first one goes on."""
+        if self.item.upto != NONE or self._search is None:
+            return self.item.upto
+        return self._search.go_on()
+
+    def _upto(self, slot: Slot, begin: int) -> int:
+        """Return the offset up to which there is enough for a record, or all that there is; NONE = not yet."""
+        item = self.item
+        end = slot.position if item.kept_from == NONE else item.kept_from
         size = 0
-        for record in self._records:
+        for count, record in enumerate(self._records, 1):
             if record.offset >= end:
                 return end
             size += len(record.value or b"")
-            if size >= MOST_BYTES:
+            if size >= MOST_BYTES or count == MOST_RECORDS:
                 return record.offset + 1
         if self._read_to >= end:
             return end
-        try:
-            records = self._reader.read(MOST_RECORDS, 0.0)
-        except OffsetLostError:
-            first, _ = self._reader.range(TUPLES, slot)
-            if first <= begin:
-                raise
-            structlog.get_logger("tsunagi.worker").warning(
-                "the log has dropped records before a query was filled with them",
-                slot=slot,
-                query=self.item.name,
-                records=first - begin,
-            )
-            self._read_to = NONE
-            return min(first, end)
-        if records:
-            self._records += records
-            self._read_to = records[-1].offset + 1
+        if self._read_to == NONE:
+            first, _ = self._reader.range(TUPLES, slot.slot)
+            if first > begin:
+                structlog.get_logger("tsunagi.worker").warning(
+                    "the log has dropped records before a query was filled with them",
+                    slot=slot.slot,
+                    query=item.name,
+                    records=first - begin,
+                )
+                return min(first, end)
         return NONE
 
 
