@@ -74,6 +74,8 @@ class Edge:
         """Send no more."""
         self._ends.set()
         self._thread.join()
+        if self._producer.flush(30.0):
+            raise RuntimeError("the broker did not take the slot's log")
         self._producer.close()
 
     def _run(self) -> None:

@@ -44,12 +44,6 @@ MOST_DEATHS = 4
 FRESH = 4
 """What follows from the very last records may still be on its way: so many outputs, without steps of each edge."""
 
-PER_RECORD = 4
-"""The most outputs of a record without steps: rows of the operators, and of each query in `tuples.sql`."""
-
-PER_PAST = 100
-"""The most outputs of a record that fills a query with the past."""
-
 
 @dataclass
 class Truth:
@@ -187,7 +181,7 @@ def _recovered(world: World, slot: int, truth: Truth) -> list[str]:
         elif truth.outputs.get((topics.RECOVERED, name)) != value:
             wrong.append(f"slot {slot}: two outputs of one name {name} differ")
     found = {name for name, _ in seen}
-    fresh = FRESH * (1 + EDGES) if world.settings.query.mode == "steps" else FRESH * EDGES * _per_record(world)
+    fresh = FRESH * (1 + EDGES) if world.settings.query.mode == "steps" else FRESH * EDGES * world.per_record
     lost = [name for name, _ in wanted[:-fresh] if name not in found]
     if lost:
         wrong.append(f"slot {slot}: {len(lost)} outputs lost, first {lost[0]}")
@@ -394,13 +388,9 @@ def _queues(world: World, slot: int) -> list[str]:
         kept = [output.name for output in replica.silent.take(NO_NAME)]
         if level0 is not None and kept and kept[0].offset < level0.offset:
             wrong.append(f"slot {slot}: {node.name} keeps {kept[0]}, acknowledged up to {level0.offset}")
-        if len(replica.pending) > (20 if world.settings.query.mode == "steps" else 20 * _per_record(world)):
+        if len(replica.pending) > (20 if world.settings.query.mode == "steps" else 20 * world.per_record):
             wrong.append(f"slot {slot}: {node.name} takes {len(replica.pending)} outputs for undelivered")
     return wrong
-
-
-def _per_record(world: World) -> int:
-    return PER_PAST if world.filled else PER_RECORD
 
 
 def _edges(world: World, slot: int) -> list[str]:

@@ -31,6 +31,7 @@ from tests.simulation.fleet import (
 )
 from tests.simulation.nodes import Node, NodeClock
 from tests.simulation.poison import Killed
+from tsunagi.owner import filler
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.store import load_from_store
 from tsunagi.replay.generations import begins_term
@@ -58,6 +59,12 @@ SCALER_TURN_S = 0.045
 _silent = structlog.wrap_logger(
     structlog.PrintLogger(), processors=[lambda *_: (_ for _ in ()).throw(structlog.DropEvent)]
 )
+
+
+PER_RECORD = 4
+"""The most outputs of a record without steps: rows of the operators, and of each query in `tuples.sql`."""
+filler.MOST_RECORDS = PER_PAST = 20  # a world is short: so there are many records of the past
+"""The most outputs of a record that fills a query with the past."""
 
 
 class World:
@@ -158,6 +165,11 @@ class World:
         plan = Plan(version=VERSION, serial=self._words.next(key), **body)
         self._user.send(topics.PLAN, 0, key.encode(), plan.SerializeToString())
         return plan
+
+    @property
+    def per_record(self) -> int:
+        """The most outputs of a record without steps: rows of the operators, and of each query."""
+        return PER_PAST if self.filled else PER_RECORD
 
     def put_table(self, table: SensorTable) -> None:
         """Put a sensors table in force, as `tsunagi apply` does; each edge goes by it a little later."""

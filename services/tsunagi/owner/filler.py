@@ -1,8 +1,8 @@
 """The owner fills queries over tuples with the past of its slot's log (`tsunagi query add --from`).
 
 It reads the log from where the query begins, and appends the batches once more, in order, as `Past` records. All
-replicas fill the query when they read these (`tsunagi.slot.filled`). One record is on its way at a time, and
-between two of them the owner rests, so that its other slots have time as well.
+replicas fill the query when they read these (`tsunagi.slot.filled`). One record is on its way at a time. While
+it is, the owner has time for the rest of its work, so nothing waits longer than one such record takes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ from tsunagi.slot.slot import Slot
 
 MOST_BYTES = 64_000
 """Most batches of one record, bytes: other records wait while it is processed."""
-MOST_RECORDS = 1_000
+MOST_RECORDS = 250
 """Most records of the log that one record has the batches of, and that are read at once."""
-REST_SHARE = 0.5
-"""The owner rests between two records for this share of the time that the last one took."""
 EARLIER_US = 60_000_000
 """Reading begins so much earlier than the first tuple that may be wanted, microseconds. So the slot knows which of the
 batches behind it are repeats: an edge that has started anew sends its last batches again."""
@@ -54,7 +52,10 @@ class Filler(Decider):
         self._past = past
         self._reading: _Reading | None = None
         self._sent: tuple[tuple[int, int], float] | None = None  # what the slot had before the record, and when it went
-        self._rests_until = 0.0
+
+    @property
+    def urgent(self) -> bool:
+        return self._reading is not None
 
     def decide(self, view: OwnerView) -> Sequence[Decision]:
         """Return the record with what comes next of the past, once the last one has been processed."""
@@ -81,16 +82,11 @@ class Filler(Decider):
         return []
 
     def _may_send(self, item: FilledQuery, now: float) -> bool:
-        """Return whether the last record has been processed, or is taken for lost, and the owner has rested."""
-        if self._sent is not None:
-            before, sent_at = self._sent
-            processed = before != (item.upto, item.kept_from)
-            if not processed and now - sent_at < READ_BACK_S:
-                return False
-            if processed:
-                self._rests_until = now + REST_SHARE * (now - sent_at)
-            self._sent = None
-        return now >= self._rests_until
+        """Return whether the last record has been processed, or is taken for lost."""
+        if self._sent is None:
+            return True
+        before, sent_at = self._sent
+        return before != (item.upto, item.kept_from) or now - sent_at >= READ_BACK_S
 
     def stop(self, slot: Slot) -> None:
         self._past.give_back(slot.slot)

@@ -53,6 +53,11 @@ class OwnerView:
 class Decider(ABC):
     """Takes one kind of decision for a slot's owner, as long as the node owns the slot."""
 
+    @property
+    def urgent(self) -> bool:
+        """Whether it decides again as soon as its last record is read back, so that the loop should not wait."""
+        return False
+
     @abstractmethod
     def decide(self, view: OwnerView) -> Sequence[Decision]:
         """Return the decisions to write now."""

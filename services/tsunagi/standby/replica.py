@@ -118,7 +118,7 @@ class Replica:
 
     @property
     def waits(self) -> bool:
-        """Whether the loop may wait: no promotion and no speculation is under way, or the model is still being read."""
+        """Whether the loop may wait: nothing is under way that waits for the loop, or the model is still being read."""
         return self.processor.awaited is not None or not self._handler.urgent
 
     @property

@@ -197,9 +197,13 @@ def asked(tmp_path, **query) -> tuple[PlanBook, structlog.testing.LogCapture]:
     return book, said
 
 
-def statements(book: PlanBook) -> tuple[str, ...]:
+def config_of(book: PlanBook) -> SlotConfig:
     ((_, wish),) = book.wishes()
-    return wish.config.statements
+    return wish.config
+
+
+def statements(book: PlanBook) -> tuple[str, ...]:
+    return config_of(book).statements
 
 
 def test_statements_are_those_of_the_files_at_the_start_and_of_the_plan(tmp_path):
@@ -234,6 +238,18 @@ def test_without_files_the_plan_alone_may_ask(tmp_path):
     text = "CREATE QUERY q AS SELECT sensor, value FROM readings"
     book.on_plan(*plan(query=QueryChange(name="q", text=text)))
     assert statements(book) == (text,)
+
+
+def test_queries_are_filled_as_the_plan_says_unless_there_are_operators(tmp_path):
+    text = "CREATE QUERY q AS SELECT sensor, value FROM readings"
+    for operators, fills in (([], (("q", 5),)), ([{"use": "select"}], ())):
+        book, _ = asked(tmp_path, mode="tuples", operators=operators)
+        for query in (QueryChange(name="p", text=text.replace("q", "p")), QueryChange(name="q", text=text, from_us=5)):
+            book.on_plan(*plan(query=query))
+        assert config_of(book).fills == fills
+        assert SlotConfig.parse(config_of(book).text()) == config_of(book)
+        book.on_plan(*plan(query=QueryChange(name="q", text=text)))
+        assert config_of(book).fills == ()
 
 
 def test_with_steps_the_spark_job_is_asked(tmp_path):

@@ -69,7 +69,7 @@ class StageHandler(ABC):
 
     @property
     def urgent(self) -> bool:
-        """Whether a promotion or a speculation is under way, so that the loop should not wait for records."""
+        """Whether something is under way that the loop should not keep waiting, such as a promotion."""
         return True
 
     def enter(self, now: float) -> list[act.Action]:

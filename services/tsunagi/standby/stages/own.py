@@ -46,7 +46,7 @@ class OwnStage(StageHandler):
 
     @property
     def urgent(self) -> bool:
-        return False
+        return any(decider.urgent for decider in self.primary.deciders)
 
     def enter(self, now: float) -> list[act.Action]:
         del now
