@@ -193,8 +193,7 @@ class _Search:
         self._reader = reader
         self._slot = slot
         self._wanted_us = wanted_us
-        self._low = reader.range(TUPLES, slot)[0]
-        self._high = max(self._low, end)
+        self._low, self._high = 0, end
         self._asked = NONE
 
     def go_on(self) -> int:
@@ -210,12 +209,12 @@ class _Search:
                 self._reader.assign([Position(TUPLES, self._slot, middle)])
             try:
                 records = self._reader.read(1, 0.0)
-            except OffsetLostError:
-                self._low, self._asked = self._reader.range(TUPLES, self._slot)[0], NONE
-                self._high = max(self._low, self._high)
+            except OffsetLostError:  # retention has deleted it
+                self._low, self._asked = max(self._low, self._reader.range(TUPLES, self._slot)[0]), NONE
                 continue
             if not records:
                 return NONE
+            self._asked = NONE
             if records[0].appended_us < self._wanted_us:
                 self._low = records[0].offset + 1
             else:

@@ -18,7 +18,7 @@ from tsunagi.owner.filler import Filler
 from tsunagi.query.typed import rows_of
 from tsunagi.replay.compare import compare
 from tsunagi.replay.recompute import recompute
-from tsunagi.runtime.log import DEAD_LETTERS, RECOVERED, OffsetLostError, Position, Reader, Record
+from tsunagi.runtime.log import DEAD_LETTERS, RECOVERED, LogError, OffsetLostError, Position, Reader, Record
 from tsunagi.runtime.messages import Context, LogRecord, Recovered, TupleBatch
 from tsunagi.runtime.names import pack_key
 from tsunagi.slot import filled
@@ -42,6 +42,7 @@ class MemoryReader:
     first: int = 0
     at: int = 0
     lag: Callable[[], int] = lambda: 1 << 30
+    answers: bool = True
 
     def assign(self, positions: Iterable[Position]) -> None:
         for position in positions:
@@ -49,6 +50,7 @@ class MemoryReader:
 
     def read(self, max_records: int, timeout_s: float) -> list[Record]:
         assert timeout_s == 0.0
+        self.range("", 0)
         if self.at < self.first:
             raise OffsetLostError("gone")
         found = self.records[self.at : self.at + min(max_records, self.lag())]
@@ -56,6 +58,8 @@ class MemoryReader:
         return found
 
     def range(self, topic: str, partition: int) -> tuple[int, int]:
+        if not self.answers:
+            raise LogError("away")
         return self.first, len(self.records)
 
 
@@ -286,6 +290,17 @@ def test_what_retention_has_deleted_is_left_out(owner: Owned) -> None:
     assert not set(batches[:150]).difference(batches[150:]).intersection(steps)
     assert steps == sorted(steps)
     assert {step for step, *_ in rows(owner.made, "last") if step > batches[260]} <= set(steps)
+
+
+def test_while_the_broker_is_away_the_owner_goes_on_with_all_else(owner: Owned) -> None:
+    wanted = filled_with(queries(STREAM, LAST, ALL), ("total", 1))
+    owner.settings(wanted)
+    for turn in range(60):
+        owner.reader.answers = turn % 10 > 5
+        owner.turn()
+    owner.reader.answers = True
+    owner.fill()
+    assert rows(owner.made, "total") == from_the_start(owner.writer.records, wanted, 1, "total")
 
 
 def test_many_small_records_are_no_less_than_a_few_large_ones(owner: Owned, monkeypatch: pytest.MonkeyPatch) -> None:
