@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import fastavro
+import paho.mqtt.client as paho
 import pytest
 
 from tests.integration.edges import OWN, LiveWorld, until
@@ -52,18 +53,35 @@ def test_sparkplug_from_an_mqtt_broker(
         payload = pb.Payload(timestamp=time.time_ns() // 1_000_000, metrics=metrics)
         publisher.client.publish(f"spBv1.0/plant/{kind}", payload.SerializeToString(), qos=1)
 
+    asked: list[pb.Payload] = []
+
+    def on_command(_client: object, _data: object, message: paho.MQTTMessage) -> None:
+        """Give birth again, as a node does that is asked."""
+        asked.append(pb.Payload.FromString(bytes(message.payload)))
+        send("NBIRTH/gw", pb.Payload.Metric(name="bdSeq", datatype=pb.Int64, long_value=1))
+        send(
+            "DBIRTH/gw/boiler",
+            pb.Payload.Metric(name="s0", alias=1, datatype=pb.Float, float_value=20.5),
+            pb.Payload.Metric(name="s2", alias=2, datatype=pb.Int16, int_value=0xFFFF),
+        )
+
+    publisher.client.on_message = on_command
+    publisher.client.subscribe("spBv1.0/plant/NCMD/gw", 1)
     send("DDATA/gw/boiler", pb.Payload.Metric(alias=1, float_value=1.0))
-    until(lambda: world.letters("no-birth"))
-    send("NBIRTH/gw", pb.Payload.Metric(name="bdSeq", datatype=pb.Int64, long_value=1))
-    send(
-        "DBIRTH/gw/boiler",
-        pb.Payload.Metric(name="s0", alias=1, datatype=pb.Float, float_value=20.5),
-        pb.Payload.Metric(name="s2", alias=2, datatype=pb.Int16, int_value=0xFFFF),
-    )
     until(lambda: published(world) == {"s0": {20.5}, "s2": {-1.0}})
     send("DDATA/gw/boiler", pb.Payload.Metric(alias=1, float_value=0.25))
     until(lambda: published(world) == {"s0": {20.5, 0.25}, "s2": {-1.0}})
     assert [letter.reason for letter in world.letters()] == ["no-birth"]
+    process.terminate()
+    assert process.wait(30) == 0
+    process = world.start()  # it knows no birth, and asks again
+    until(lambda: world.said().count("source connected") == 2)
+    send("DDATA/gw/boiler", pb.Payload.Metric(alias=1, float_value=7.0))
+    until(lambda: len(asked) == 2)
+    send("DDATA/gw/boiler", pb.Payload.Metric(alias=1, float_value=0.75))
+    until(lambda: 0.75 in published(world)["s0"])
+    for command in asked:
+        assert [(item.name, item.boolean_value) for item in command.metrics] == [("Node Control/Rebirth", True)]
     process.terminate()
     assert process.wait(30) == 0
 

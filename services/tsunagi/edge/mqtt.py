@@ -88,6 +88,12 @@ class MqttFeed:
         self._client.connect_async(self._settings.host, self._settings.port, keepalive=_KEEPALIVE_S)
         self._client.loop_start()
 
+    def publish(self, topic: str, payload: bytes) -> None:
+        """Publish a message once; if there is no connection, it is lost."""
+        if self._client.is_connected():
+            self._logger.info("published", topic=topic, bytes=len(payload))
+            self._client.publish(topic, payload, qos=0)
+
     def close(self) -> None:
         # A clean end keeps the session: the broker keeps for the next incarnation what is published until then.
         self._client.disconnect()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tsunagi.edge.inbox import Message
 
@@ -16,7 +16,12 @@ class PayloadFormat(ABC):
     """Makes of messages the objects in which `[[source.fields]]` find readings.
 
     It is given the messages of one source in the order in which they came.
+
+    Attributes:
+        ask: publishes (topic, payload) where the messages come from; None = nothing may be published there.
     """
+
+    ask: Callable[[str, bytes], None] | None = None
 
     @abstractmethod
     def bodies(self, message: Message) -> Iterator[object]:

@@ -125,7 +125,8 @@ def make_opener(
         case "csv" | "parquet":
             return CsvOpener(settings, edge, table, own, form, streams)
         case "mqtt":
-            feed = MqttFeed(source, edge, logger)
+            feed = mqtt = MqttFeed(source, edge, logger)
+            payloads.ask = mqtt.publish if source.mqtt.rebirth else None
         case "lines":
             feed = Listener(source, logger) if source.lines.listen else StandardInput(source, logger)
         case "kafka":

@@ -35,6 +35,11 @@ _PLAIN = frozenset({*_WHOLE, "float_value", "double_value", "boolean_value", "st
 _UNIT = "engUnit"
 """The property of a metric that is its unit."""
 
+_ASK_AGAIN_US = 60_000_000
+"""A node is asked for its births at most so often, microseconds: many edges may ask, and a node may be slow."""
+_REBIRTH = "Node Control/Rebirth"
+"""The metric of a command with which a node is asked for its births, and those of its devices."""
+
 _Device = tuple[str, str, str]
 """(group, edge node, device); the device is "" for metrics of the node itself."""
 
@@ -58,6 +63,7 @@ class Sparkplug(PayloadFormat):
         self._aliases: dict[_Device, dict[int, _Metric]] = {}
         self._datatypes: dict[_Device, dict[str, int]] = {}
         self._sessions: dict[tuple[str, str], int] = {}  # bdSeq of the last birth of each (group, node)
+        self._asked_us: dict[tuple[str, str], int] = {}  # when each (group, node) was asked for its births last
 
     def bodies(self, message: Message) -> Iterator[object]:
         levels = message.topic.split("/")
@@ -83,7 +89,20 @@ class Sparkplug(PayloadFormat):
             return
         if kind in _BIRTHS:
             self._begin(device, payload)
-        yield from self._read(device, payload)
+        for body in self._read(device, payload):
+            if isinstance(body, ReadingFault) and body.reason == NO_BIRTH:
+                self._ask(group, node, message.arrived_us)
+            yield body
+
+    def _ask(self, group: str, node: str, now_us: int) -> None:
+        """Ask a node for its births, unless it was asked just now. Others than the primary host may do so, too."""
+        asked_us = self._asked_us.get((group, node))
+        if self.ask is None or (asked_us is not None and 0 <= now_us - asked_us < _ASK_AGAIN_US):
+            return
+        self._asked_us[group, node] = now_us
+        command = pb.Payload(timestamp=now_us // 1000)
+        command.metrics.add(name=_REBIRTH, timestamp=now_us // 1000, datatype=pb.Boolean, boolean_value=True)
+        self.ask(f"{NAMESPACE}/{group}/NCMD/{node}", command.SerializeToString())
 
     def _begin(self, device: _Device, payload: pb.Payload) -> None:
         """Learn the metrics of a birth certificate. That of a node begins a session, in which all devices are born."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tsunagi.edge.decode import Decoder, Reading, ReadingFault
 from tsunagi.edge.fields import FieldsDecoder
+from tsunagi.edge.formats import make_format
 from tsunagi.edge.inbox import Message
 from tsunagi.edge.sparkplug import Sparkplug
 from tsunagi.runtime.messages import sparkplug_b_pb2 as pb
@@ -36,14 +37,23 @@ class Host:
     """A decoder of an edge, to which a test sends messages."""
 
     def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.now_us = 5
         source = SourceSettings.model_validate({"kind": "mqtt", "format": "sparkplug", "fields": [ENTRY]})
-        self.decoder = FieldsDecoder(Decoder(TABLE, TABLE.of_edge("hall"), source, key_first=True), source)
+        payloads = make_format(source)
+        payloads.ask = self._publish
+        self.decoder = FieldsDecoder(Decoder(TABLE, TABLE.of_edge("hall"), source, key_first=True), source, payloads)
+
+    def _publish(self, topic: str, command: bytes) -> None:
+        (metric,) = pb.Payload.FromString(command).metrics
+        assert (metric.name, metric.datatype, metric.boolean_value) == ("Node Control/Rebirth", pb.Boolean, True)
+        self.asked.append(topic)
 
     def send(self, levels: str, *metrics: dict[str, Any], timestamp: int | None = NOON_MS) -> list[tuple[str, object]]:
         """Return (sensor, value) of the readings and (reason, detail) of the rest."""
         group, kind, rest = levels.split(" ")
         body = payload(list(metrics), timestamp)
-        found = self.decoder.readings(Message(body, "here", 5, topic=f"spBv1.0/{group}/{kind}/{rest}"))
+        found = self.decoder.readings(Message(body, "here", self.now_us, topic=f"spBv1.0/{group}/{kind}/{rest}"))
         for item in found:
             assert isinstance(item, ReadingFault) or item.time_us == NOON_MS * 1000
         return [(NAMES[i.place], i.value) if isinstance(i, Reading) else (i.reason, i.detail) for i in found]
@@ -87,6 +97,28 @@ def test_data_before_a_birth_is_counted_and_says_what_is_missing() -> None:
     host.send("plant DBIRTH gw/boiler", *BIRTH)
     for other in ("plant DDATA gw/pump", "plant DDATA gw2/boiler", "yard DDATA gw/boiler", "plant NDATA gw"):
         assert host.send(other, {"alias": 1, "float_value": 1.0})[0][0] == "no-birth"
+
+
+def test_a_node_is_asked_for_its_births_once_a_minute_when_its_data_need_one() -> None:
+    host = Host()
+    unknown = {"alias": 1, "float_value": 1.0}
+    host.send("plant DDATA gw/boiler", unknown, unknown)
+    host.send("plant NDATA gw", unknown)
+    host.send("plant DDATA gw2/boiler", unknown)
+    assert host.asked == ["spBv1.0/plant/NCMD/gw", "spBv1.0/plant/NCMD/gw2"]
+    host.now_us += 59_000_000
+    host.send("plant NDATA gw", unknown)
+    assert len(host.asked) == 2
+    host.now_us += 1_000_000
+    host.send("plant DDATA gw/boiler", unknown)
+    assert host.asked[2:] == ["spBv1.0/plant/NCMD/gw"]
+    host.now_us = 0  # the clock was set back
+    host.send("plant DDATA gw/boiler", unknown)
+    assert len(host.asked) == 4
+    host.send("plant DBIRTH gw/boiler", *BIRTH)
+    host.now_us += 60_000_000
+    host.send("plant DDATA gw/boiler", unknown)
+    assert len(host.asked) == 4
 
 
 @pytest.mark.parametrize("death", ["plant DDEATH gw/boiler", "plant NDEATH gw", "plant NBIRTH gw"])

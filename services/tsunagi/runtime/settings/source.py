@@ -35,6 +35,9 @@ class MqttSettings(Section):
     ca_file: str = Field(
         "", description="certificates of the authority that the broker's is checked against; empty = no TLS"
     )
+    rebirth: bool = Field(
+        default=True, description="with format = sparkplug, ask a node for its births (NCMD) when its data need one"
+    )
 
 
 class LinesSettings(Section):
