@@ -135,10 +135,7 @@ class Rig:
         for client in (self._fleet, *self.watches, self._log):
             if client is not None:
                 client.close()
-        # Nothing is validated after this, so nobody needs to leave in good order. The scaler first: it starts workers.
-        found = processes.list_processes(self.settings.state)
-        for process in sorted(found, key=lambda item: item.role != "scaler"):
-            processes.kill(process)
+        self.kill_all()
         self.system.stop()
         left = [item.node for item in processes.list_processes(self.settings.state) if processes.alive(item)]
         assert not left, f"still running after the end: {left}"
@@ -237,6 +234,13 @@ class Rig:
         self.fleet.update(_LOOK_S)
         for watch in self.watches:
             watch.update()
+
+    def kill_all(self) -> None:
+        """Kill all processes but the broker: what they have said is known, and judging it needs the cores."""
+        # The scaler first: it starts workers.
+        found = processes.list_processes(self.settings.state)
+        for process in sorted(found, key=lambda item: item.role != "scaler"):
+            processes.kill(process)
 
     def restart(self, node: str, role: str, arguments: Sequence[str]) -> None:
         """Stop a node in good order, start it anew, and wait until its new process is heard."""

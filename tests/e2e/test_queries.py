@@ -14,6 +14,7 @@ from tests.e2e.system import Rig
 from tests.spark.answers import Truth, plain
 from tsunagi.broker.broker import Broker
 from tsunagi.local.queries import add_queries, drop_query, list_queries
+from tsunagi.query.results import QueryResults
 from tsunagi.runtime.results import Block, ResultsReader
 from tsunagi.runtime.sensors import read_sensors
 
@@ -77,7 +78,10 @@ def test_no_row_of_fifty_queries_is_lost_or_doubled_whoever_dies(rig: Rig) -> No
     rig.edge_back(edge)
     rig.wait_filled("filled")
     drop_query(rig.settings, "added", lambda _line: None)
-    rig.wait(lambda: any(block.definition == "-" for block in rig.answers()), "the end of the query that was dropped")
+    with QueryResults(rig.log, rig.settings, ("added",)) as reader:
+        rig.wait(
+            lambda: any(block.definition == "-" for block in reader.blocks()), "the end of the query that was dropped"
+        )
     rig.advance()
     # Up to the frontier of a batch that has ended all is out; the batch that runs may be half sent, and long.
     last = next(beat.message.spark.frontier for beat in rig.fleet.beats.values() if beat.message.role == "spark")
@@ -86,6 +90,7 @@ def test_no_row_of_fifty_queries_is_lost_or_doubled_whoever_dies(rig: Rig) -> No
     truth = Truth.of_blocks(blocks, read_sensors(rig.settings.sensors), STEPS.slide_us)
     listed = list_queries(rig.settings)
     assert [item for item in listed if item["fault"] or item["late"]] == []
+    rig.kill_all()
 
     text = ";".join((*fifty(), FILLED))
     names = sorted({block.query for block in answers if block.definition} - {"added"})
