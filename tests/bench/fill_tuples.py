@@ -25,24 +25,21 @@ from pathlib import Path
 import numpy as np
 
 from tests.bench import outcome
-from tests.bench.one_slot import assign, configure
-from tsunagi.broker.broker import Broker
+from tests.bench.one_slot import Batches, begun, configure
 from tsunagi.local.queries import add_queries, list_queries
-from tsunagi.local.topics import make_topics
-from tsunagi.runtime.columns import pack_floats, pack_sensors
 from tsunagi.runtime.kafka import KafkaLog
-from tsunagi.runtime.log import RECOVERED, TUPLES, Position
-from tsunagi.runtime.messages import VERSION, LogRecord, Recovered, TupleBatch
+from tsunagi.runtime.log import RECOVERED, Position
+from tsunagi.runtime.messages import Recovered
 from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings, load
 from tsunagi.runtime.threads import fix_arithmetic
 
 LIVE = "CREATE QUERY live AS SELECT sensor, AVG(value) AS mean FROM readings [ROWS 10] GROUP BY sensor"
 FILLED = "CREATE QUERY filled AS SELECT sensor, COUNT(*) AS n FROM readings [RANGE UNBOUNDED] GROUP BY sensor"
 CALM_S = 20.0
-"""For how long rows are looked at before the query is filled, seconds."""
+"""Number of seconds in which rows are looked at before the query is filled."""
 RUN_S = 900.0
 AFTER_S = 3.0
-"""So long after the first query has rows of the whole past the measurement begins, seconds."""
+"""The measurement begins so many seconds after the first query has rows of the whole past."""
 TICK_S = 0.01
 
 
@@ -50,21 +47,22 @@ class Edge:
     """Sends records of one edge: so many at once, and then so many a second, until it is stopped."""
 
     def __init__(self, log: KafkaLog, rows: int, rate: float) -> None:
-        self._producer = log.producer()
-        self._rows, self._rate = rows, rate
-        self._ids, self._count = pack_sensors(np.arange(rows)), pack_sensors([1] * rows)
-        self._draw = np.random.default_rng(1)
+        self._batches = Batches(log, rows)
+        self._rate = rate
         self._step = 0
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self.sent = 0
+
+    @property
+    def sent(self) -> int:
+        """How many records it has sent."""
+        return self._batches.sent
 
     def send(self, records: int) -> None:
         """Send records and wait until the broker has them."""
         for _ in range(records):
             self._one()
-        if self._producer.flush(300.0):
-            raise RuntimeError("the broker did not take the slot's log")
+        self._batches.flush()
 
     def start(self) -> None:
         """Begin to send at the rate."""
@@ -74,32 +72,18 @@ class Edge:
         """Send no more."""
         self._ends.set()
         self._thread.join()
-        if self._producer.flush(30.0):
-            raise RuntimeError("the broker did not take the slot's log")
-        self._producer.close()
+        self._batches.close()
 
     def _run(self) -> None:
         began, first = time.monotonic(), self.sent
         while not self._ends.wait(TICK_S):
             while self.sent - first < (time.monotonic() - began) * self._rate:
                 self._one()
-            self._producer.poll()
+            self._batches.poll()
 
     def _one(self) -> None:
         self._step = max(self._step + 1, time.time_ns() // 1000)
-        batch = TupleBatch(edge="edge", incarnation=1, step=self._step, event_time_us=self._step)
-        batch.sensor, batch.value, batch.count = self._ids, pack_floats(self._draw.random(self._rows)), self._count
-        value = LogRecord(version=VERSION, batch=batch).SerializeToString()
-        while True:
-            try:
-                self._producer.send(TUPLES, 0, b"edge", value)
-            except BufferError:
-                self._producer.poll(0.05)
-            else:
-                break
-        self.sent += 1
-        if self.sent % 1000 == 0:
-            self._producer.poll()
+        self._batches.send(self._step)
 
 
 class Rows:
@@ -209,17 +193,8 @@ def main() -> int:
     config = configure(work, f"127.0.0.1:{options.port}", "", "batch_size = 100", sensors=options.rows)
     os.environ[CONFIG_VARIABLE] = str(config)
     settings = load(config)
-    broker = Broker(settings.state / "kafka", options.port)
-    log = KafkaLog(settings.kafka, client_id="bench")
-    try:
-        broker.start()
-        broker.wait_ready()
-        make_topics(settings)
-        assign(settings, log, "gw-1", "sec-1")
-        with workers(settings):
-            measured = measure(settings, log, options)
-    finally:
-        broker.stop()
+    with begun(settings, options.port, "bench", "sec-1") as log, workers(settings):
+        measured = measure(settings, log, options)
     found = {"bench": "fill_tuples", **{name: getattr(options, name) for name in ("past", "rows", "rate")}, **measured}
     outcome.write(found, options.out)
     sys.stdout.write(json.dumps(found) + "\n")

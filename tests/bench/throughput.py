@@ -25,19 +25,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import structlog
 
 from tests.bench import outcome
-from tests.bench.one_slot import OPERATORS, assign, configure
-from tsunagi.broker.broker import Broker
-from tsunagi.local.topics import make_topics
+from tests.bench.one_slot import OPERATORS, Batches, begun, configure
 from tsunagi.runtime.clock import SystemClock
 from tsunagi.runtime.collector import relax
-from tsunagi.runtime.columns import pack_floats, pack_sensors
 from tsunagi.runtime.kafka import KafkaLog
-from tsunagi.runtime.log import TUPLES
-from tsunagi.runtime.messages import VERSION, LogRecord, TupleBatch
 from tsunagi.runtime.sensors import read_sensors
 from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings, load
 from tsunagi.runtime.threads import fix_arithmetic
@@ -62,27 +56,11 @@ def prepare(options: argparse.Namespace) -> Settings:
 
 def fill(log: KafkaLog, options: argparse.Namespace) -> None:
     """Write the slot's log."""
-    producer = log.producer()
-    ids, count = pack_sensors(np.arange(options.rows)), pack_sensors([1] * options.rows)
-    draw = np.random.default_rng(1)
+    batches = Batches(log, options.rows)
     begin_us = time.time_ns() // 1000
     for number in range(options.records):
-        values = pack_floats(draw.random(options.rows))
-        batch = TupleBatch(edge="edge", incarnation=1, step=begin_us + number, event_time_us=begin_us + number)
-        batch.sensor, batch.value, batch.count = ids, values, count
-        value = LogRecord(version=VERSION, batch=batch).SerializeToString()
-        while True:
-            try:
-                producer.send(TUPLES, 0, b"edge", value)
-            except BufferError:
-                producer.poll(0.05)
-            else:
-                break
-        if number % 1000 == 0:
-            producer.poll()
-    if producer.flush(120.0):
-        raise RuntimeError("the broker did not take the slot's log")
-    producer.close()
+        batches.send(begin_us + number)
+    batches.close()
 
 
 def drop(*_: object) -> Any:
@@ -176,16 +154,8 @@ def main() -> int:
     fix_arithmetic(os.environ)
     logging.getLogger().setLevel(logging.WARNING)
     settings = prepare(options)
-    broker = Broker(settings.state / "kafka", options.port)
-    log = KafkaLog(settings.kafka, client_id="gw-1")
-    try:
-        broker.start()
-        broker.wait_ready()
-        make_topics(settings)
-        assign(settings, log, "gw-1", "sec-1" if options.secondary else "")
+    with begun(settings, options.port, "gw-1", "sec-1" if options.secondary else "") as log:
         measured: dict[str, Any] = run(settings, log, options)
-    finally:
-        broker.stop()
     asked = {name: getattr(options, name) for name in ("records", "rows", "operator", "secondary")}
     found = {"bench": "throughput", **asked, **measured}
     outcome.write(found, options.out)

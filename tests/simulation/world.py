@@ -63,8 +63,9 @@ _silent = structlog.wrap_logger(
 
 PER_RECORD = 4
 """The most outputs of a record without steps: rows of the operators, and of each query in `tuples.sql`."""
-filler.MOST_RECORDS = PER_PAST = 20  # a world is short: so there are many records of the past
+PER_PAST = 20
 """The most outputs of a record that fills a query with the past."""
+filler.MOST_RECORDS = PER_PAST  # a world is short, and many records of the past should come in it
 
 
 class World:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -47,6 +47,7 @@ _LINE = "command line"
 """The source of statements that are given as a text."""
 _LISTEN_S = 3.0
 """Longest wait for a heartbeat of the Spark job, in seconds."""
+T = TypeVar("T")
 Tell = Callable[[str], None]
 
 
@@ -342,17 +343,11 @@ def _in_slots(source: Log, known: Mapping[str, Definition]) -> dict[str, dict[st
 
 def _owners(source: Log) -> list[SlotBeat]:
     """Return what the owners of slots say; nothing if none says anything."""
-    fleet = Fleet(source)
-    deadline = time.monotonic() + _LISTEN_S
-    try:
-        while time.monotonic() < deadline:
-            fleet.update(0.1)
-            owners = [part for beat in fleet.fresh().values() for part in beat.slots if part.role == "primary"]
-            if fleet.caught_up and owners:
-                return owners
-        return []
-    finally:
-        fleet.close()
+
+    def found(fleet: Fleet) -> list[SlotBeat]:
+        return [part for beat in fleet.fresh().values() for part in beat.slots if part.role == "primary"]
+
+    return _heard(source, found)
 
 
 def _said(source: Log) -> dict[str, dict[str, Any]]:
@@ -364,15 +359,24 @@ def _said(source: Log) -> dict[str, dict[str, Any]]:
 
 def _spark_beat(source: Log) -> SparkBeat | None:
     """Return the last heartbeat of the Spark job; None if it says nothing."""
+
+    def found(fleet: Fleet) -> list[SparkBeat]:
+        return [beat.message.spark for beat in fleet.beats.values() if beat.message.role == "spark"]
+
+    return next(iter(_heard(source, found)), None)
+
+
+def _heard(source: Log, found: Callable[[Fleet], list[T]]) -> list[T]:
+    """Return what is found in the heartbeats as soon as there is any; nothing if there is none for a while."""
     fleet = Fleet(source)
     deadline = time.monotonic() + _LISTEN_S
     try:
         while time.monotonic() < deadline:
             fleet.update(0.1)
-            beats = [beat.message.spark for beat in fleet.beats.values() if beat.message.role == "spark"]
-            if beats and fleet.caught_up:
-                return beats[0]
-        return None
+            heard = found(fleet)
+            if heard and fleet.caught_up:
+                return heard
+        return []
     finally:
         fleet.close()
 

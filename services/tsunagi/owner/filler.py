@@ -102,6 +102,7 @@ class _Reading:
         ahead_us = 0 if slot.config is None else slot.config.max_ahead_us
         wanted_us = item.from_us - ahead_us - EARLIER_US
         self._search = None if item.upto != NONE else _Search(reader, slot.slot, wanted_us, slot.position)
+        self._begin = item.upto  # the record with which the past goes on; NONE = the search for the first one goes on
         self._records: deque[Record] = deque()  # read, and not yet known to be processed
         self._read_to = NONE  # the record that is read next; NONE = nothing is assigned
 
@@ -111,7 +112,11 @@ class _Reading:
         Raises:
             LogError: the log does not answer.
         """
-        begin = self._begin()
+        if self.item.upto != NONE or self._search is None:
+            self._begin = self.item.upto
+        else:
+            self._begin = self._search.go_on()
+        begin = self._begin
         while self._records and self._records[0].offset < begin:
             self._records.popleft()
         if begin == NONE or len(self._records) >= MOST_RECORDS:
@@ -130,12 +135,12 @@ class _Reading:
             self._read_to = records[-1].offset + 1
 
     def next(self, slot: Slot) -> Past | None:
-        """Return what comes next of the past; None = it has not been read yet.
+        """Return what comes next of the past, as far as `read_on` has read; None = it has not been read yet.
 
         Raises:
             LogError: the log does not answer.
         """
-        item, begin = self.item, self._begin()
+        item, begin = self.item, self._begin
         if begin == NONE:
             return None
         upto = self._upto(slot, begin)
@@ -148,12 +153,6 @@ class _Reading:
                 found.batch.append(batch)
                 found.appended_us.append(record.appended_us)
         return found
-
-    def _begin(self) -> int:
-        """Return the record with which the past goes on; NONE = the search for the first one goes on."""
-        if self.item.upto != NONE or self._search is None:
-            return self.item.upto
-        return self._search.go_on()
 
     def _upto(self, slot: Slot, begin: int) -> int:
         """Return the offset up to which there is enough for a record, or all that there is; NONE = not yet."""

@@ -112,13 +112,11 @@ class FilledQuery:
         self.queries.restore(state.queries)
         self._go_on(state)
 
-    def take_over(self, earlier: FilledQuery) -> bool:
-        """Go on with the state of the same query under earlier settings; return False if it means something else."""
-        if earlier.from_us != self.from_us or not self.queries.same(earlier.queries):
-            return False
-        self.queries.take_over(earlier.queries)
-        self._go_on(earlier._state())
-        return True
+    def take_over(self, earlier: FilledQuery) -> None:
+        """Go on with the state of the query of this name under earlier settings, if it meant the same."""
+        if earlier.from_us == self.from_us and self.queries.same(earlier.queries):
+            self.queries.take_over(earlier.queries)
+            self._go_on(earlier._state())
 
     def _state(self) -> Filled:
         """Return the state but that of the queries."""

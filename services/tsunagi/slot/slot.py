@@ -36,6 +36,7 @@ from tsunagi.slot.book import Book, make_book, renew_book
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.controls import BoundsControl, DistrustControl, FactorsControl, HelpersControl, RefitControl
 from tsunagi.slot.edges import NOT_YET, ClosedStep
+from tsunagi.slot.frames import Frame
 from tsunagi.slot.models import Announce, LoadModel, ModelRegister
 from tsunagi.slot.operators import Chain, build_chain
 from tsunagi.slot.outputs import Letters, Output
@@ -242,9 +243,7 @@ class Slot:
         if self.chain is None or self.chain.stream is None:
             return
         for rows in self.chain.stream.fill(message.past, record.offset):
-            name = Name(record.offset, len(outputs))
-            outputs.append(Output(name, RECOVERED, self.register.epoch, record.appended_us, rows))
-            self.last_name = name
+            self._put(record, rows, outputs)
 
     def _on_quarantine(self, record: Record, message: LogRecord, outputs: list[Output]) -> None:
         """Do nothing: the register has already taken it in."""
@@ -327,9 +326,7 @@ class Slot:
             for events in batch.events:
                 columns = Recovered(column=events.column).SerializeToString()
                 rows = PackedRows(events.stream, closed.step, closed.step * config.slide_us, events.rows, columns)
-                name = Name(record.offset, len(outputs))
-                outputs.append(Output(name, RECOVERED, self.register.epoch, record.appended_us, rows))
-                self.last_name = name
+                self._put(record, rows, outputs)
 
     def _emit(
         self,
@@ -341,9 +338,13 @@ class Slot:
     ) -> None:
         assert self.chain is not None  # noqa: S101 - callers have checked; for the type checker
         for frame in self.chain.process(step, values, helpers):
-            name = Name(record.offset, len(outputs))
-            outputs.append(Output(name, RECOVERED, self.register.epoch, record.appended_us, frame))
-            self.last_name = name
+            self._put(record, frame, outputs)
+
+    def _put(self, record: Record, body: Frame | PackedRows, outputs: list[Output]) -> None:
+        """Add an output for `recovered`, named by the record that caused it."""
+        name = Name(record.offset, len(outputs))
+        outputs.append(Output(name, RECOVERED, self.register.epoch, record.appended_us, body))
+        self.last_name = name
 
     # ---- settings, models, helpers -------------------------------------------------------------------------------
 

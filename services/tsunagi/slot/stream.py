@@ -184,10 +184,14 @@ class SlotStream:
             OperatorFailedError: a function of the user failed.
         """
         run = _together(runs)
-        made = self._rows(self._queries, run, steps, times)
+        if not len(run.origin) or not (self._queries.published or self._filled):
+            return
+        columns = self._columns(run)
+        made = self._rows(self._queries, run, columns, steps, times)
         for item in self._filled.values():
             if item.done:
-                made += self._rows(item.queries, _since(run, item.from_us), steps, times)
+                mine = _since(run, item.from_us)
+                made += self._rows(item.queries, mine, columns if mine is run else self._columns(mine), steps, times)
         yield from sorted(made, key=lambda item: item[0])
 
     def keep(self, batches: Sequence[TupleBatch], appended_us: Sequence[int]) -> None:
@@ -208,8 +212,9 @@ class SlotStream:
         for batches, appended_us in item.take(past, offset):
             columns = Batches(batches)
             _, run = item.book.accept_run(columns, appended_us, self)
-            rows = self._rows(item.queries, _since(run, item.from_us), columns.steps, columns.event_times)
-            made += [answer for _, answer in sorted(rows, key=lambda item: item[0])]
+            mine = _since(run, item.from_us)
+            rows = self._rows(item.queries, mine, self._columns(mine), columns.steps, columns.event_times)
+            made += [answer for _, answer in rows]
         return made
 
     def skip(self, past: Past) -> None:
@@ -219,13 +224,18 @@ class SlotStream:
             item.skip(past)
 
     def _rows(
-        self, queries: TupleQueries, run: Run, steps: Sequence[int], times: Sequence[int]
+        self,
+        queries: TupleQueries,
+        run: Run,
+        columns: Mapping[str, Column],
+        steps: Sequence[int],
+        times: Sequence[int],
     ) -> list[tuple[int, PackedRows]]:
-        """Return (the record's place in the run, rows), query by query, for the tuples of a run."""
+        """Return (the record's place in the run, rows), query by query, for the tuples of a run and their columns."""
         if not len(run.origin) or not queries.published:
             return []
         try:
-            found, first = queries.follow(self._columns(run), run.origin)
+            found, first = queries.follow(columns, run.origin)
         except QueryFailedError as error:
             cause = error.__cause__ or error
             detail = f"{type(cause).__name__}: {cause}{place_of(cause)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -21,23 +21,11 @@ from tsunagi.slot.frames import Integers, Run, measured_run
 from tsunagi.slot.packed import Packed, PackedColumns, PackedRows
 
 if TYPE_CHECKING:
+    from tsunagi.slot.operators import Chain
     from tsunagi.slot.stream import SlotStream
 
 MAX_RECORDS = 128
 """The most records of a run: enough that the cost of a run by itself does not matter."""
-
-
-class RunChain(Protocol):
-    """What runs go through: `tsunagi.slot.operators.Chain`."""
-
-    stream: SlotStream | None
-
-    @property
-    def gives_rows(self) -> bool:
-        """Whether what leaves the operators goes out."""
-
-    def process_run(self, run: Run) -> list[Run]:
-        """Process the tuples of several records; return the runs that leave the chain."""
 
 
 class Batches:
@@ -86,7 +74,7 @@ class TupleBook:
         self._former = np.full(most + 2, -1, dtype=np.int64)
         self._former[[sensor for sensor, _ in config.former]] = [self._number[edge] for _, edge in config.former]
 
-    def take(self, chain: RunChain, batches: Sequence[TupleBatch], appended_us: Sequence[int]) -> Iterator[Taken]:
+    def take(self, chain: Chain, batches: Sequence[TupleBatch], appended_us: Sequence[int]) -> Iterator[Taken]:
         """Take in batches in the order of the log, and let those that count go through the chain as one run."""
         columns, stream = Batches(batches), chain.stream
         if stream is not None:
