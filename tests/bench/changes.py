@@ -2,7 +2,8 @@
 
     python -m tests.bench.changes --count 100 --out out/changes.json
 
-Starts a system of its own: 24 sensors on 4 edges unless told otherwise, each step .2 s. Every change adds, removes,
+Starts a system of its own: 24 sensors on 4 edges unless told otherwise, each step .2 s. With
+many sensors say `--interval 1`: this machine plays all edges beside the system. Every change adds, removes,
 moves or renames one to three sensors; half of the sensors are never touched. An owner or an edge is killed during every
 fifth change, and comes back. One JSON object comes out: how long the changes took to be in force, and what became of
 the sensors that were never touched. The exit code is 1 if one of their steps was lost, doubled, out of order, or had
@@ -12,6 +13,7 @@ another value.
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import time
 from pathlib import Path
@@ -20,7 +22,7 @@ from typing import Any
 from tests.bench import outcome
 from tests.bench.system import say, spread
 from tests.e2e.changes import Changes, judge, table_of
-from tests.e2e.stream import EDGES, FIT_ROWS, ROWS, SENSORS, write_inputs
+from tests.e2e.stream import EDGES, FIT_ROWS, ROWS, SENSORS, STEPS, write_inputs
 from tests.e2e.system import SLOTS, Rig
 from tsunagi.audit.evidence import Kill
 from tsunagi.broker.checks import free_port
@@ -31,16 +33,18 @@ from tsunagi.system.topics import read_partition
 
 STRIKE_EVERY = 5
 """Number of changes from one kill to the next."""
-LEAST_ROWS_A_CHANGE = 60
-"""Number of rows that the stream has for each change. A row is .1 s, and a change with a kill takes some seconds."""
+LEAST_S_A_CHANGE = 6.0
+"""So long a stream there is for each change: a change with a kill takes some seconds."""
 LEFT_OUT = 4
 """Number of sensors of the stream that the fleet does not have at first."""
 
 
-def run(work: Path, count: int, seed: int, sensors: int, edge_count: int) -> dict[str, Any]:
+def run(work: Path, count: int, seed: int, sensors: int, edge_count: int, interval_s: float) -> dict[str, Any]:
     """Return what is found."""
-    rows = max(ROWS, LEAST_ROWS_A_CHANGE * count) if sensors <= SENSORS else LEAST_ROWS_A_CHANGE * count + FIT_ROWS
-    inputs = write_inputs(work / "inputs", sensors=sensors, edges=edge_count, rows=rows)
+    read = math.ceil(LEAST_S_A_CHANGE * count / interval_s)
+    rows = max(ROWS, read) if sensors <= SENSORS else read + FIT_ROWS
+    steps = STEPS.model_copy(update={"interval_s": interval_s})
+    inputs = write_inputs(work / "inputs", sensors=sensors, edges=edge_count, rows=rows, steps=steps)
     changes, own = Changes.of(inputs, work / "user", left_out=LEFT_OUT)
     rig = Rig(work / "system", own, servers=f"127.0.0.1:{free_port()}")
     chance = random.Random(seed)
@@ -88,6 +92,7 @@ def run(work: Path, count: int, seed: int, sensors: int, edge_count: int) -> dic
             "seed": seed,
             "sensors": sensors,
             "edges": edge_count,
+            "step_s": steps.slide_us / 1e6,
             "lasted_s": round(lasted, 1),
             "in_force_s": spread(in_force),
             "in_force_max_s": round(max(in_force), 2),
@@ -113,13 +118,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sensors", type=int, default=SENSORS)
     parser.add_argument("--edges", type=int, default=EDGES)
+    parser.add_argument("--interval", type=float, default=STEPS.interval_s, help="seconds; a step is two of them")
     parser.add_argument(
         "--work", type=Path, default=Path("out/changes"), help="directory of everything that is written"
     )
     parser.add_argument("--out", type=Path, default=Path("out/changes.json"))
     arguments = parser.parse_args()
     outcome.fresh(arguments.work)
-    found = run(arguments.work, arguments.count, arguments.seed, arguments.sensors, arguments.edges)
+    found = run(arguments.work, arguments.count, arguments.seed, arguments.sensors, arguments.edges, arguments.interval)
     outcome.write(found, arguments.out)
     say(str(found))
     return int(bool(found["wrong"] or found["replay_differences"]))

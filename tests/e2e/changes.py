@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.e2e.stream import STEPS, Inputs
+from tests.e2e.stream import Inputs
 from tests.e2e.system import PATIENCE_S, Rig
 from tsunagi.local.apply import apply_table
 from tsunagi.runtime.csv_text import row_writer
@@ -17,6 +17,7 @@ from tsunagi.runtime.fleet_table import unpack_table
 from tsunagi.runtime.messages import EXACT
 from tsunagi.runtime.results import ResultsReader
 from tsunagi.runtime.sensors import SensorTable
+from tsunagi.runtime.settings import StepsSettings
 from tsunagi.system.fleet_table import table_record
 
 KINDS = ("add", "remove", "move", "rename")
@@ -148,15 +149,15 @@ def judge(rig: Rig, changes: Changes, *, away: frozenset[str] = frozenset()) -> 
         begin = next(step for step, _, exact in series[name] if exact)  # edges do not all begin with the same step
         for step, value, exact in series[name]:
             measured += exact
-            if exact and abs(value - mean_at(stream[name], step, rig.origin_us)) > 1e-9:
+            if exact and abs(value - mean_at(stream[name], step, rig.origin_us, rig.inputs.steps)) > 1e-9:
                 wrong.append(f"{name}: another value at step {step}")
             elif not exact and step > begin and changes.rows[name][1] not in away:
                 wrong.append(f"{name}: no measured value at step {step}, although its edge lived")
     return Judged(sum(len(series[name]) for name in changes.steady), measured, wrong, series)
 
 
-def mean_at(stream: np.ndarray, step: int, origin_us: int) -> float:
+def mean_at(stream: np.ndarray, step: int, origin_us: int, steps: StepsSettings) -> float:
     """Return the mean of the rows in a step's window."""
-    end_us, every_us = step * STEPS.slide_us - origin_us, round(STEPS.interval_s * 1e6)
-    first = (end_us - STEPS.window_us) // every_us + 1
+    end_us, every_us = step * steps.slide_us - origin_us, round(steps.interval_s * 1e6)
+    first = (end_us - steps.window_us) // every_us + 1
     return float(np.mean(stream[first : end_us // every_us + 1]))

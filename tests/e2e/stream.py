@@ -28,21 +28,29 @@ class Inputs:
     sensors: Path
     model: Path
     table: SensorTable
+    steps: StepsSettings = STEPS
 
 
 def write_inputs(
-    directory: Path, *, played: bool = False, sensors: int = SENSORS, edges: int = EDGES, rows: int = ROWS
+    directory: Path,
+    *,
+    played: bool = False,
+    sensors: int = SENSORS,
+    edges: int = EDGES,
+    rows: int = ROWS,
+    steps: StepsSettings = STEPS,
 ) -> Inputs:
     """Write the files; the same ones for the same arguments.
 
     Args:
         played: whether the table has the edge `PLAYED`.
         sensors, edges, rows: how many there are.
+        steps: a row lasts their interval.
     """
     directory.mkdir(parents=True, exist_ok=True)
     data, table_file, model = (directory / name for name in ("data.csv", "sensors.csv", "model.bin"))
     names = [f"s{number:02d}" for number in range(sensors)]
-    values = np.round(_signals(np.random.default_rng(20100310), rows, sensors), 4)
+    values = np.round(_signals(np.random.default_rng(20100310), rows, sensors, steps.interval_s), 4)
     lines = [",".join(names), *(",".join(map(str, row)) for row in values.tolist())]
     data.write_text("\n".join(lines) + "\n", encoding="utf-8")
     lines = [
@@ -53,14 +61,16 @@ def write_inputs(
         lines.append(f"{MARKED},{PLAYED},group-1,")
     table_file.write_text("\n".join(["sensor,edge,group,threshold", *lines]) + "\n", encoding="utf-8")
     table = read_sensors(table_file)
-    fitted, _ = fit_history(data, table, STEPS, (0, FIT_ROWS))
+    fitted, _ = fit_history(data, table, steps, (0, FIT_ROWS))
     fitted.save(model)
-    return Inputs(data, table_file, model, table)
+    return Inputs(data, table_file, model, table, steps)
 
 
-def _signals(chance: np.random.Generator, rows: int, sensors: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+def _signals(
+    chance: np.random.Generator, rows: int, sensors: int, interval_s: float
+) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """Return float64[rows, sensors]: each sensor a mixture of a few slow waves, and some noise of its own."""
-    seconds = np.arange(rows) * STEPS.interval_s
+    seconds = np.arange(rows) * interval_s
     periods = chance.uniform(7.0, 60.0, _WAVES)
     waves = np.sin(2 * np.pi * (seconds[:, None] / periods + chance.uniform(size=_WAVES)))
     mixed = waves @ chance.normal(size=(_WAVES, sensors)) * 4

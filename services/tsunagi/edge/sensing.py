@@ -16,7 +16,7 @@ from tsunagi.edge.tuple_form import form_of, streams_of
 from tsunagi.edge.window import SlidingWindows
 from tsunagi.query.form import TupleForm
 from tsunagi.runtime.clock import Clock
-from tsunagi.runtime.sensors import Sensor, SensorTable, write_in_force
+from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Sensing:
         Returns:
             The earlier sensors of this edge; None if the tables are equal.
         """
-        same = table is self.table or write_in_force(table) == write_in_force(self.table)
+        same = table == self.table
         self.table = table
         if same:
             return None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tsunagi.runtime import sensors
 from tsunagi.runtime.fleet_change import FleetChange, fleet_change
 from tsunagi.runtime.fleet_table import pack_table, unpack_table
 from tsunagi.runtime.messages import FleetTable
@@ -122,3 +124,41 @@ def test_a_table_of_twenty_thousand_sensors_is_one_record(tmp_path: Path) -> Non
     record = pack_table(big, by="test")
     assert len(record.csv) < 300_000
     assert np.array_equal([sensor.id for sensor in unpack_table(record).sensors], np.arange(20_000))
+
+
+def test_a_changed_table_reads_like_one_that_was_never_seen(tmp_path: Path) -> None:
+    """Rows that stay are taken over from the table before, the others are parsed; what comes out must not differ."""
+    header = ["sensor,edge,group,unit,was,interval_s,max_age_s,threshold,min,max,rate,before,site"]
+    rows = [f"s{number},edge-{number % 3},g,C,,,,{number},nan,,,,here" for number in range(40)]
+    chance = random.Random(7)
+    for _ in range(200):
+        at, kind = chance.randrange(len(rows)), chance.randrange(7)
+        if kind == 0:
+            rows.append(f"n{chance.randrange(10**6)},edge-1,g,,,,,,,,,,")
+        elif kind == 1:
+            rows = rows[:at] or rows
+        elif kind == 2:
+            rows[at] = rows[at].replace("edge-", "edge-1")
+        elif kind == 3:
+            rows.insert(at, f"n{chance.randrange(10**6)},,g,,,,,,,,,edge-2,gone")
+        elif kind == 4:
+            rows[at] = rows[chance.randrange(len(rows))]  # perhaps a name that stands twice
+        elif kind == 5:
+            rows[at] = rows[at].replace("C,", "C,,")  # a field too many
+        else:
+            header = [header[0].replace("site", chance.choice(["site", "hall"]))]
+        text = "\n".join(header + rows).encode()
+        seen = _read(text)
+        sensors._newest = None
+        assert repr(_read(text)) == repr(seen)
+        assert seen == _read(text), "tables are compared to find out whether anything has changed"
+        if isinstance(seen, str):
+            rows = [row for place, row in enumerate(rows) if row.count(",") == 12 and row not in rows[:place]]
+            rows = list({row.split(",")[0]: row for row in rows}.values())
+
+
+def _read(text: bytes) -> SensorTable | str:
+    try:
+        return sensors.read_in_force(text, Path("plan"))
+    except SensorsError as error:
+        return str(error)
