@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import psutil
 import pytest
 
 from tests.e2e.stream import STEPS, Inputs
@@ -52,12 +53,24 @@ def test_a_killed_edge_is_recovered_meanwhile_and_exact_again_afterwards(rig: Ri
 
 
 def test_a_killed_owner_is_replaced_and_the_slot_protected_again(rig: Rig) -> None:
+    """The secondary hears of the death by its connection to the owner, and writes what is missing at once."""
     rig.wait_protected()
+    found = rig.fleet.of_slot(0, "standby")
+    assert found is not None
+    owner, secondary = rig.watches[0].owner, found[0]
+    port = rig.fleet.beats[owner].message.metrics_port
+    standby = psutil.Process(rig.process(secondary).pid)
+    rig.wait(
+        lambda: any(item.raddr[1:] == (port,) for item in standby.net_connections("tcp")),
+        "the secondary's connection to the owner",
+    )
     kill = rig.kill_owner(0)
     successor = rig.wait_owner(0, kill.epoch)
     assert successor != kill.node
     rig.wait_protected()
     rig.advance()
+    said = [line["detail"] for line in rig.lines(secondary) if line.get("event") == "speculation begins"]
+    assert f"{owner} has ended a connection" in said
     verdict = validate(rig)
     assert_taken_over(verdict, 0, kill.node)
 

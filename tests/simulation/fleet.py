@@ -73,7 +73,7 @@ UNEVEN = (0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 0, 1)
 def options_of(seed: int) -> dict[str, Any]:
     """Return the options of a seed's `World`: how the secondaries stand by, and what is computed."""
     limits = LIMITS[seed % 2] if seed % 16 >= 14 else {}
-    speculates = seed % 8 == 7
+    speculates = seed % 8 == 7 or seed % 32 >= 16
     batch = BATCHES[(seed // 8 if speculates else seed) % len(BATCHES)]  # by eights, so that each B speculates
     parts = {"context_bytes": PART_BYTES} if seed % 9 == 4 else {}
     options = {

@@ -23,7 +23,7 @@ def test_an_owner_that_reads_its_slot_no_more_is_replaced_and_ends(seed: int) ->
     host: Any = world.nodes[name].made
     read = host._main.read
 
-    def blind(max_records: int, timeout_s: float) -> list[Record]:
+    def blind(max_records: int, timeout_s: float, **_: Any) -> list[Record]:
         found = read(max_records, timeout_s)
         return [record for record in found if (record.topic, record.partition) != (topics.TUPLES, SLOT)]
 

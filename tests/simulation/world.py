@@ -11,6 +11,7 @@ import contextlib
 import math
 import random
 from collections import Counter
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -48,7 +49,10 @@ from tsunagi.runtime.testing import MemoryLog
 from tsunagi.scaler.scaler import Scaler
 from tsunagi.slot.parsing import parse
 from tsunagi.standby import actions as act
+from tsunagi.standby.detector import Detector
+from tsunagi.standby.replica import Replica
 from tsunagi.worker.host import ANNOUNCE_S, ReplicaHost
+from tsunagi.worker.lifelines import Lifelines
 
 TICK_S = 0.02
 """As long as an idle worker waits for records in each of its turns."""
@@ -66,6 +70,25 @@ PER_RECORD = 4
 PER_PAST = 20
 """The most outputs of a record that fills a query with the past."""
 filler.MOST_RECORDS = PER_PAST  # a world is short, and many records of the past should come in it
+
+
+WRONG_HINTS_S = 0.1
+"""How often a second the connection to a worker ends although its process lives."""
+
+
+class SimLifelines(Lifelines):
+    """What a worker hears of the connections to other processes. The kernel tells it at once, or never."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__()
+        self._world, self._name, self._seen = world, name, len(world.ended)
+
+    def watch(self, replicas: Iterable[Replica], detector: Detector, now: float) -> None:
+        del replicas
+        ended, self._seen = self._world.ended[self._seen :], len(self._world.ended)
+        for node, incarnation in ended:
+            if not self._world.cut.keys() & {node, self._name}:
+                detector.hint(node, incarnation, now)
 
 
 class World:
@@ -87,6 +110,7 @@ class World:
         strikes: how many there were.
         operators_changed: a rolling restart has changed what the slots compute.
         ends: processes that gave themselves up, and why.
+        ended: (node, incarnation) of processes to which connections have ended; some of them live.
         in_force: the sensors table that was put in force last.
         tables: how often it was changed; `hasty`: whether it was before all edges went by the one before.
         filled: queries were filled with the past.
@@ -134,6 +158,8 @@ class World:
         self.broker_up = True
         self.struck: set[str] = set()
         self.ends: list[str] = []
+        self.ended: list[tuple[str, int]] = []
+        self._chance = random.Random(seed + 2)  # of its own: connections that end draw nothing from the schedule
         self.repeats: set[tuple[str, int, int]] = set()
         self.damaged: set[tuple[str, int, int]] = set()
         self.removed: dict[tuple[str, int], list[Record]] = {}
@@ -223,6 +249,10 @@ class World:
                 self.rivals.remove((other, until))
                 other.client.crash()
         nodes = [*self.nodes.values(), self.scaler, *self.elders, *(other for other, _ in self.rivals)]
+        if self._chance.random() < WRONG_HINTS_S * self.tick_s:
+            lives = [node for node in self.nodes.values() if node.made is not None]
+            self._chance.shuffle(lives)
+            self.ended += [(node.name, node.made.incarnation) for node in lives[:1]]
         self.rng.shuffle(nodes)
         with poison.armed():
             for node in nodes:
@@ -279,7 +309,16 @@ class World:
             if node.name == "scaler":
                 node.made = Scaler(settings, self.table, node.client, node.clock, _silent)
             else:
-                host = ReplicaHost(settings, node.name, self.table, node.client, node.clock, _silent, threads=False)
+                host = ReplicaHost(
+                    settings,
+                    node.name,
+                    self.table,
+                    node.client,
+                    node.clock,
+                    _silent,
+                    threads=False,
+                    lifelines=SimLifelines(self, node.name) if settings.standby.speculate else None,
+                )
                 self._arm(node, host)
                 node.made = host
         except LogError:
@@ -312,6 +351,8 @@ class World:
         host._announce = announce  # type: ignore[method-assign]
 
     def _bury(self, node: Node) -> None:
+        if node.made is not None:
+            self.ended.append((node.name, node.made.heartbeats.incarnation))
         node.client.crash()
         node.made = None
         if node in self.elders:

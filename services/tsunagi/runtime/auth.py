@@ -235,7 +235,7 @@ class _VerifyingReader:
     def remove(self, topic: str, partition: int) -> None:
         self._reader.remove(topic, partition)
 
-    def read(self, max_records: int, timeout_s: float) -> list[Record]:
+    def read(self, max_records: int, timeout_s: float, *, gather_s: float | None = None) -> list[Record]:
         return [
             Record(
                 record.topic,
@@ -248,7 +248,7 @@ class _VerifyingReader:
             )
             if record.topic in SIGNED
             else record
-            for record in self._reader.read(max_records, timeout_s)
+            for record in self._reader.read(max_records, timeout_s, gather_s=gather_s)
         ]
 
     def range(self, topic: str, partition: int) -> tuple[int, int]:

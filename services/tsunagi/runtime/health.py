@@ -1,4 +1,8 @@
-"""Serves a service's state over HTTP: ``/metrics`` for Prometheus, ``/healthz`` (it lives), ``/readyz`` (it works)."""
+"""Serves a service's state over HTTP: ``/metrics`` for Prometheus, ``/healthz`` (it lives), ``/readyz`` (it works).
+
+``/alive`` says which process this is, and keeps the connection until one of the two ends. So whoever holds it is told
+by the kernel when this process dies (`tsunagi.worker.lifelines`).
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,17 @@ Ready = Callable[[], tuple[bool, str]]
 Page = Callable[[], tuple[str, bytes]]
 """Returns the answer of a further path: (content type, body)."""
 
+ALIVE = "/alive"
+"""The path whose answer does not end while the process lives."""
+MOST_HELD = 256
+"""The most connections that are kept for `ALIVE`; further ones are refused."""
 _TEXT = "text/plain; charset=utf-8"
 """The content type of answers that are plain text."""
+
+
+def identity(node: str, incarnation: int) -> str:
+    """Return what `ALIVE` says first: which process is there."""
+    return f"{node} {incarnation}"
 
 
 class HealthError(ValueError):
@@ -32,6 +45,7 @@ class HealthServer:
             if the service is ready.
         registry: the metrics that ``/metrics`` shows.
         pages: further paths that this service answers. They are called in the threads of the server.
+        alive: what `ALIVE` says (`identity`); "" = this service does not have that path.
 
     Raises:
         HealthError: the address is in use, or is not one of this machine.
@@ -45,9 +59,10 @@ class HealthServer:
         *,
         registry: CollectorRegistry = REGISTRY,
         pages: Mapping[str, Page] | None = None,
+        alive: str = "",
     ) -> None:
         try:
-            self._server = _Server((host, port), ready, registry, pages or {})
+            self._server = _Server((host, port), ready, registry, pages or {}, alive)
         except OSError as error:
             raise HealthError(
                 f"[metrics] host = {host!r}, port = {port}: cannot listen there: {error.strerror}; "
@@ -73,11 +88,18 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False  # a scraper that hangs does not hold up the service's end
 
     def __init__(
-        self, address: tuple[str, int], ready: Ready, registry: CollectorRegistry, pages: Mapping[str, Page]
+        self,
+        address: tuple[str, int],
+        ready: Ready,
+        registry: CollectorRegistry,
+        pages: Mapping[str, Page],
+        alive: str,
     ) -> None:
         self.ready = ready
         self.registry = registry
         self.pages = pages
+        self.alive = alive
+        self.held = threading.Semaphore(MOST_HELD)
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the signature is socketserver's
@@ -89,12 +111,29 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 5.0  # seconds that a client may take to send its request
 
     def do_GET(self) -> None:
-        status, kind, body = self._answer(self.path.partition("?")[0])
+        path = self.path.partition("?")[0]
+        if path == ALIVE and self.server.alive and self.server.held.acquire(blocking=False):
+            try:
+                self._hold()
+            finally:
+                self.server.held.release()
+            return
+        status, kind, body = self._answer(path)
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def _hold(self) -> None:
+        """Say which process this is, and wait until the other end leaves."""
+        self.send_response(200)
+        self.send_header("Content-Type", _TEXT)
+        self.end_headers()
+        self.wfile.write(f"{self.server.alive}\n".encode())
+        self.connection.settimeout(None)
+        while self.rfile.read(1):
+            pass
 
     def _answer(self, path: str) -> tuple[int, str, bytes]:
         if path == "/metrics":
@@ -108,10 +147,12 @@ class _Handler(BaseHTTPRequestHandler):
                 ready, reason = False, f"{type(error).__name__}: {error}"
             word = reason or ("ready" if ready else "not ready")
             return 200 if ready else 503, _TEXT, f"{word}\n".encode()
+        if path == ALIVE and self.server.alive:
+            return 503, _TEXT, f"{MOST_HELD} connections are kept already\n".encode()
         page = self.server.pages.get(path)
         if page is not None:
             return 200, *page()
-        others = "".join(f", {name}" for name in self.server.pages)
+        others = "".join(f", {name}" for name in (*self.server.pages, *([ALIVE] if self.server.alive else [])))
         return 404, _TEXT, f"not found; there are /metrics{others}, /healthz and /readyz\n".encode()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is http.server's

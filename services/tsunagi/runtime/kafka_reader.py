@@ -93,9 +93,13 @@ class KafkaReader:
         if self._next.pop((topic, partition), None) is not None:
             self._consumer.incremental_unassign([TopicPartition(self._prefix + topic, partition)])
 
-    def read(self, max_records: int, timeout_s: float) -> list[Record]:
+    def read(self, max_records: int, timeout_s: float, *, gather_s: float | None = None) -> list[Record]:
         try:
-            messages = self._consumer.consume(max_records, timeout_s)
+            if gather_s is None or timeout_s <= gather_s or max_records == 1:
+                messages = self._consumer.consume(max_records, timeout_s)
+            else:
+                first = self._consumer.poll(timeout_s)
+                messages = [] if first is None else [first, *self._consumer.consume(max_records - 1, gather_s)]
         except KafkaException as error:
             raise LogError(said(error)) from error
         now = time.monotonic()

@@ -135,10 +135,13 @@ class Reader(Protocol):
     def remove(self, topic: str, partition: int) -> None:
         """Stop reading a partition."""
 
-    def read(self, max_records: int, timeout_s: float) -> list[Record]:
+    def read(self, max_records: int, timeout_s: float, *, gather_s: float | None = None) -> list[Record]:
         """Return the records that are there, in log order within a partition.
 
-        Wait up to `timeout_s` seconds for the first one.
+        Args:
+            timeout_s: how long to wait for the first one, in seconds.
+            gather_s: how long to wait for more once there is one, in seconds; None = until `timeout_s` is over or there
+                are `max_records`. Few large reads cost less than many small ones.
 
         Raises:
             OffsetLostError: a wanted offset is outside the log.

@@ -234,7 +234,8 @@ class MemoryReader:
     def remove(self, topic: str, partition: int) -> None:
         self._next.pop((topic, partition), None)
 
-    def read(self, max_records: int, timeout_s: float) -> list[Record]:  # virtual time does not pass here
+    def read(self, max_records: int, timeout_s: float, *, gather_s: float | None = None) -> list[Record]:
+        del timeout_s, gather_s  # virtual time does not pass here
         with self._log.lock:
             self._check()
             self._log.settle()

@@ -40,6 +40,13 @@ STUCK_S = 5.0
 """An owner that sends heartbeats but neither works nor reads on in its growing log counts as stuck after this, seconds.
 """
 
+HINT_INTERVALS = 2.0
+"""Heartbeats that come within this many intervals of a hint were on their way already. One that comes later shows that
+the process lives, and the hint was wrong."""
+
+HINT_S = 5.0
+"""A hint is forgotten after this time, seconds: by then heartbeats have shown whether the process is dead."""
+
 REPLACED_INTERVALS = 5.0
 """Heartbeats of an earlier process of a node are ignored for this many intervals after the later process's last one.
 
@@ -82,6 +89,7 @@ class Detector:
         # slot -> (epoch, whether a speculating standby announced) -> (node and incarnation, records [from, until))
         self._announced: dict[int, dict[tuple[int, bool], tuple[tuple[str, int], tuple[int, int]]]] = {}
         self._behind: dict[int, tuple[str, int, float]] = {}  # slot -> (owner, its position, since when it is there)
+        self._hints: dict[str, tuple[int, float]] = {}  # node -> (incarnation, when a connection to it ended)
         self.gaps = 0
 
     def on_heartbeat(self, beat: Heartbeat, now: float) -> bool:
@@ -116,6 +124,23 @@ class Detector:
                 if role == "primary":  # a node being promoted names the old owner's epoch and announces nothing
                     self._note_announced(slot_beat, (beat.node, beat.incarnation), owner=True)
         return True
+
+    def hint(self, node: str, incarnation: int, now: float) -> None:
+        """Take in that a connection to a process has ended, as it does when the process dies."""
+        seen = self._nodes.get(node)
+        if seen is not None and seen.incarnation == incarnation:
+            self._hints[node] = incarnation, now
+
+    def hinted(self, node: str, now: float) -> bool:
+        """Return whether a node may be dead by a hint, and nothing has been heard since that speaks against it.
+
+        It is False while this node's own heartbeats do not come back: its network may have ended the connection.
+        """
+        incarnation, at = self._hints.get(node, (0, -math.inf))
+        seen = self._nodes.get(node)
+        if now - at > HINT_S or seen is None or seen.incarnation != incarnation:
+            return False
+        return self.connected(now) and seen.at <= at + HINT_INTERVALS * self._interval_s
 
     def _note_announced(self, beat: SlotBeat, process: tuple[str, int], *, owner: bool) -> None:
         """Keep the records that a process announced until it, or an owner of that or a later epoch, survives them."""

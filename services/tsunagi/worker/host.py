@@ -18,7 +18,7 @@ from structlog.stdlib import BoundLogger
 
 from tsunagi.owner.deciders import make_deciders
 from tsunagi.recovery.model import Model
-from tsunagi.recovery.store import load_from_store, publish, publish_refit, renew_refits
+from tsunagi.recovery.store import load_from_store, publish, publish_refit
 from tsunagi.runtime import metrics
 from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.heartbeat import Heartbeats
@@ -50,10 +50,11 @@ from tsunagi.standby.replica import Replica
 from tsunagi.standby.shared import Shared
 from tsunagi.standby.stages.base import ReplicaStage
 from tsunagi.worker.gauges import Gauges
+from tsunagi.worker.lifelines import Lifelines
 from tsunagi.worker.pace import Pace
 from tsunagi.worker.past import OnePast
 from tsunagi.worker.plan_book import PlanBook
-from tsunagi.worker.shelf import Shelf
+from tsunagi.worker.shelf import Renewal, Shelf
 from tsunagi.worker.slot_reader import IDLE_READS, MAX_RECORDS, READ_S, SlotReader
 from tsunagi.worker.writer import PARTITION_OF_ONE, Writer
 
@@ -62,6 +63,9 @@ WARM_S = 1.4
 takes a second, later ones milliseconds."""
 IDLE_S = 0.02
 """Longest wait for records in a turn of the loop, seconds, while no replica has anything to do."""
+GATHER_S = 0.002
+"""How long a turn of the loop waits for more records once there is one, seconds. Every output is later by so much, and
+single records that come in a stream take fewer turns."""
 BUSY_S = 0.001
 """Longest wait for records in a turn of the loop, seconds, while a promotion or a speculation is under way."""
 BEATS_BACK = 2000
@@ -71,8 +75,6 @@ STANDBY_SHARE = 0.1
 standby would have twice the work while they are behind, and would never catch up."""
 ANNOUNCE_S = 0.2
 """Longest wait until the broker has an announcement, seconds. After that it is made again."""
-RENEW_S = 60.0
-"""Seconds between two notes to the store which models are in force here, so that it keeps them."""
 
 
 class ReplicaHost:
@@ -82,6 +84,7 @@ class ReplicaHost:
         log: the Kafka cluster, or a log in memory.
         limit: the rate that it keeps to, tuples/s, like a smaller machine; None = as fast as it can.
         threads: whether threads read models. In virtual time they must not, since a thread takes real time.
+        lifelines: tell which owners' processes may be dead; None = heartbeats alone do.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class ReplicaHost:
         *,
         limit: float | None = None,
         threads: bool = True,
+        lifelines: Lifelines | None = None,
     ) -> None:
         self.settings = settings
         self.node = node
@@ -107,7 +111,7 @@ class ReplicaHost:
         self._wire = Wire()
         self._full = self._behind = False  # the last read was full; this worker's own slots are behind
         self._standby_at = 0.0  # while they are behind, standing by waits until then
-        self._renew_at = 0.0
+        self._renewal = Renewal(settings.recovery.store)
         self._acks: dict[tuple[int, str], Ack] = {}
         self._table_serial = 0  # of the sensors table by which the slots of this worker go
         self._shelf = Shelf(partial(load_from_store, settings.recovery.store), at_once=not threads)
@@ -118,6 +122,7 @@ class ReplicaHost:
         self._main = log.reader()
         self._reader = SlotReader(log, logger)
         self._past = OnePast(log)
+        self._lifelines = lifelines
         self.detector = Detector(node, self.incarnation, settings.standby.heartbeat_s)
         self.heartbeats = Heartbeats(
             log, node, "worker", settings.standby.heartbeat_s, self._fill, incarnation=self.incarnation
@@ -204,10 +209,10 @@ class ReplicaHost:
             LogError: an output could not be written, so the process must end.
             OffsetLostError: the log has lost records that this node follows.
         """
-        settled = all(replica.waits for replica in self.replicas.values())
+        wait_s = IDLE_S if all(replica.waits for replica in self.replicas.values()) else BUSY_S
         busy = any(replica.behind for replica in self.replicas.values())
         at_once = busy or self._full
-        records = self._main.read(MAX_RECORDS, 0.0 if at_once else IDLE_S if settled else BUSY_S)
+        records = self._main.read(MAX_RECORDS, 0.0 if at_once else wait_s, gather_s=GATHER_S)
         # A full read that did not wait shows that records were left. One that waited may be full by a high rate alone.
         self._full = len(records) == MAX_RECORDS
         self._behind = busy or (at_once and self._full)
@@ -218,6 +223,8 @@ class ReplicaHost:
             else:
                 self._dispatch(record)
         now = self._clock.monotonic()
+        if self._lifelines is not None:
+            self._lifelines.watch(self.replicas.values(), self.detector, now)
         for slot, batch in tuples.items():
             replica = self.replicas.get(slot)
             if replica is not None:
@@ -229,11 +236,7 @@ class ReplicaHost:
             traffic = self._reader.traffic()
             self._gauges.refresh(self.replicas.values(), traffic, now)
             self._measure_wire(traffic)
-        if now >= self._renew_at:
-            self._renew_at = now + RENEW_S
-            slots = [replica.slot for replica in self.replicas.values()]
-            in_force = {sha256 for slot in slots for sha256 in (slot.model_sha256, slot.base_sha256) if sha256}
-            renew_refits(self.settings.recovery.store, in_force)
+        self._renewal.step((replica.slot for replica in self.replicas.values()), now)
         self._writer.poll()
         if self._writer.fatal is not None:
             raise self._writer.fatal

@@ -7,7 +7,7 @@ from tsunagi.runtime.acls import needed
 from tsunagi.runtime.auth import authenticated
 from tsunagi.runtime.clock import SystemClock
 from tsunagi.runtime.collector import relax
-from tsunagi.runtime.health import HealthServer
+from tsunagi.runtime.health import HealthServer, identity
 from tsunagi.runtime.heartbeat import ReplacedError
 from tsunagi.runtime.kafka import KafkaLog, wait_for_topics
 from tsunagi.runtime.log import LogError
@@ -17,6 +17,7 @@ from tsunagi.system.fleet_table import sensors_in_force
 from tsunagi.system.identity import belong
 from tsunagi.system.processes import enrol
 from tsunagi.worker.host import ReplicaHost
+from tsunagi.worker.lifelines import Lifelines
 
 
 def run(settings: Settings, node: str, *, service: str = "gateway", kind: str = "") -> int:
@@ -44,8 +45,13 @@ def run(settings: Settings, node: str, *, service: str = "gateway", kind: str = 
     table = sensors_in_force(signed, settings)
     if node in table.edges:
         raise ConfigError(f"--node: found {node!r}, expected another name than that of an edge")
-    host = ReplicaHost(settings, node, table, signed, SystemClock(), logger, limit=limit_of(settings, kind))
-    health = HealthServer(settings.metrics.host, settings.metrics.port, host.ready)
+    lines = Lifelines() if settings.standby.speculate else None
+    host = ReplicaHost(
+        settings, node, table, signed, SystemClock(), logger, limit=limit_of(settings, kind), lifelines=lines
+    )
+    health = HealthServer(
+        settings.metrics.host, settings.metrics.port, host.ready, alive=identity(node, host.incarnation)
+    )
     host.heartbeats.metrics_host, host.heartbeats.metrics_port = settings.metrics.advertised, health.port
     host.start()
     relax()
@@ -60,6 +66,8 @@ def run(settings: Settings, node: str, *, service: str = "gateway", kind: str = 
         raise
     finally:
         host.close(died=died)
+        if lines is not None:
+            lines.close()
         health.close()
         log.close()
     logger.info("stopped")

@@ -11,19 +11,24 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.forms import keep_form
 from tsunagi.recovery.model import Model
-from tsunagi.recovery.store import PendingError
+from tsunagi.recovery.store import PendingError, renew_refits
 from tsunagi.runtime.task import Task
+from tsunagi.slot.slot import Slot
 
 KEPT = 8
 """Number of models that are kept, those used last."""
 AGAIN_S = 0.5
 """A model that could not be read is read again after this time, seconds: it may be in the store by then."""
+
+RENEW_S = 60.0
+"""Seconds between two notes to the store which models are in force here."""
 
 Names = tuple[str, ...]
 
@@ -100,6 +105,22 @@ class Shelf:
             return
         while len(self._models) > KEPT:
             self._parts.pop(self._models.popitem(last=False)[0], None)
+
+
+class Renewal:
+    """Notes in the store which models are in force in this process's slots, so that the store keeps them."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._due = 0.0
+
+    def step(self, slots: Iterable[Slot], now: float) -> None:
+        """Write the note if it is due."""
+        if now < self._due:
+            return
+        self._due = now + RENEW_S
+        models = (sha256 for slot in slots for sha256 in (slot.model_sha256, slot.base_sha256))
+        renew_refits(self._store, {sha256 for sha256 in models if sha256})
 
 
 def _ready(known: Model | None, read: Callable[[], Model], names: Names) -> Model:

@@ -48,8 +48,8 @@ class MemoryReader:
         for position in positions:
             self.at = position.offset
 
-    def read(self, max_records: int, timeout_s: float) -> list[Record]:
-        assert timeout_s == 0.0
+    def read(self, max_records: int, timeout_s: float, *, gather_s: float | None = None) -> list[Record]:
+        assert (timeout_s, gather_s) == (0.0, None)
         self.range("", 0)
         if self.at < self.first:
             raise OffsetLostError("gone")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from tsunagi.runtime.health import HealthError, HealthServer
+from tsunagi.runtime.health import ALIVE, MOST_HELD, HealthError, HealthServer, identity
 
 
 class State:
@@ -96,3 +96,35 @@ def test_closed_port_is_free_again(state: State) -> None:
     with socket.socket() as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(("127.0.0.1", port))
+
+
+def test_the_path_alive_says_who_is_there_and_keeps_a_number_of_connections(state: State) -> None:
+    running = HealthServer("127.0.0.1", 0, state.ready, alive=identity("gw-1", 7))
+    held = []
+    try:
+        for _ in range(MOST_HELD):
+            line = socket.create_connection(("127.0.0.1", running.port), timeout=5)
+            held.append(line)
+            line.sendall(f"GET {ALIVE} HTTP/1.0\r\n\r\n".encode())
+            found = b""
+            while b"gw-1 7\n" not in found:
+                found += line.recv(1000)
+            assert found.startswith(b"HTTP/1.0 200")
+        assert get(running, ALIVE) == (503, f"{MOST_HELD} connections are kept already\n")
+        assert get(running, "/healthz") == (200, "ok\n")
+        held.pop().close()
+        status = 503
+        while status == 503:  # until the server has noticed
+            line = socket.create_connection(("127.0.0.1", running.port), timeout=5)
+            line.sendall(f"GET {ALIVE} HTTP/1.0\r\n\r\n".encode())
+            status = int(line.recv(1000).split()[1])
+            held.append(line)
+        assert status == 200
+    finally:
+        for line in held:
+            line.close()
+        running.close()
+
+
+def test_a_service_without_a_name_has_no_path_alive(server: HealthServer) -> None:
+    assert get(server, ALIVE)[0] == 404

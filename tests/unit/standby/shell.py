@@ -128,7 +128,7 @@ class Cluster:
 
 
 class Node:
-    """A node with one replica of the slot."""
+    """A node with one replica of the slot. It does not speculate unless told to: most tests are about the takeover."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Node:
         self.config = config or make()
         settings = Settings(
             steps=StepsSettings(interval_s=0.1, window=10, slide=2, grace_s=60, max_skew_s=0.2),
-            standby=StandbySettings(batch_size=batch_size, **standby),
+            standby=StandbySettings(batch_size=batch_size, **{"speculate": False, **standby}),
         )
         self.detector = Detector(name, incarnation, HEARTBEAT_S)
         wish = Wish(self.config, model, owner, move)

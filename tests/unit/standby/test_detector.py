@@ -11,6 +11,7 @@ from tsunagi.runtime.messages import Heartbeat, SlotBeat
 from tsunagi.runtime.settings import StandbySettings
 from tsunagi.standby.detector import (
     GAP_INTERVALS,
+    HINT_S,
     MIN_STALL_S,
     REPLACED_INTERVALS,
     SETTLE_S,
@@ -344,3 +345,37 @@ def test_an_outage_is_not_held_against_the_owners_reading(watch: Watch) -> None:
     watch.now += 10.0
     assert not stuck_after(watch, SETTLE_S + STUCK_S - 0.5, 9, position=7, ready=True)
     assert stuck_after(watch, 1.0, 9, position=7, ready=True)
+
+
+def test_a_hint_stands_until_a_heartbeat_that_was_not_on_its_way_already(watch: Watch) -> None:
+    assert not watch.detector.hinted("n1", watch.now)
+    watch.detector.hint("n1", 1, watch.now)
+    assert watch.detector.hinted("n1", watch.now)
+    watch.run(2 * INTERVAL_S)  # these may have been sent before the connection ended
+    assert watch.detector.hinted("n1", watch.now)
+    watch.run(INTERVAL_S)
+    assert not watch.detector.hinted("n1", watch.now)
+    watch.run(2.0, other=False)
+    assert not watch.detector.hinted("n1", watch.now), "what was refuted stays so"
+
+
+def test_a_hint_is_forgotten_in_time(watch: Watch) -> None:
+    watch.detector.hint("n1", 1, watch.now)
+    watch.run(HINT_S, other=False)
+    assert watch.detector.hinted("n1", watch.now)
+    watch.run(INTERVAL_S, other=False)
+    assert not watch.detector.hinted("n1", watch.now)
+
+
+def test_hints_of_other_processes_and_without_a_connection_of_our_own_count_for_nothing(watch: Watch) -> None:
+    watch.detector.hint("n1", 99, watch.now)
+    watch.detector.hint("nobody", 1, watch.now)
+    assert not any(watch.detector.hinted(node, watch.now) for node in ("n1", "nobody"))
+    watch.detector.hint("n1", 1, watch.now)
+    watch.run(3 * INTERVAL_S, own=False, other=False)
+    assert not watch.detector.hinted("n1", watch.now), "our network may have ended the connection"
+    watch.detector.hint("n1", 1, watch.now)
+    watch.own()
+    assert watch.detector.hinted("n1", watch.now)
+    watch.other(incarnation=2)
+    assert not watch.detector.hinted("n1", watch.now), "a new process has begun"

@@ -41,6 +41,39 @@ def test_a_dead_owners_steps_come_out_before_it_is_known_to_be_dead(cluster: Clu
     assert (total.begun, total.in_vain, total.outputs, total.repeats) == (1, 0, 2, 0)
 
 
+def test_a_hint_that_the_owner_may_be_dead_needs_no_silence(cluster: Cluster) -> None:
+    n1, n2 = pair(cluster, speculate=True)
+    feed(cluster, 3)
+    n1.die()
+    n2.detector.hint("n1", 1, cluster.now)
+    cluster.step(FIRST + 3)
+    cluster.run(0.2)
+    assert steps(cluster) == list(range(FIRST, FIRST + 4))
+    assert (n2.stage(), n2.replica.epoch) == (ReplicaStage.WATCH, 1)
+    assert n2.announced  # it may have been one of these records
+    cluster.run(DETECT_S + 0.3)
+    assert (n2.stage(), n2.replica.epoch) == (ReplicaStage.OWN, 2)
+    feed(cluster, 2)
+    assert steps(cluster) == list(range(FIRST, FIRST + 6))
+    assert (n2.replica.speculated.begun, n2.replica.speculated.in_vain) == (1, 0)
+
+
+def test_a_wrong_hint_costs_repeats_until_the_owner_is_heard_again(cluster: Cluster) -> None:
+    _, n2 = pair(cluster, speculate=True)
+    feed(cluster, 3)
+    for _ in range(5):
+        n2.detector.hint("n1", 1, cluster.now)
+        feed(cluster, 1)
+    feed(cluster, 5)
+    total = n2.replica.speculated
+    assert (total.begun, total.in_vain) == (1, 1)
+    assert 0 < total.repeats < 8
+    assert (n2.stage(), n2.replica.epoch) == (ReplicaStage.WATCH, 1)
+    assert steps(cluster) == list(range(FIRST, FIRST + 13))
+    written = [output.name for output in cluster.recovered]
+    assert len(written) == len(set(written)) + total.repeats, "readers drop them by name"
+
+
 def test_records_that_cost_more_than_a_turn_are_written_ahead_one_a_turn(cluster: Cluster) -> None:
     n1, n2 = pair(cluster, speculate=True, context_s=1000.0)
     feed(cluster, 3)

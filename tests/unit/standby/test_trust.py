@@ -59,10 +59,11 @@ def settle(cluster: Cluster, step: int) -> int:
 @pytest.mark.parametrize("lost", [1, 2, 5, 9])
 @pytest.mark.parametrize("batch", [1, "inf"])
 @pytest.mark.parametrize("contexts", [0.4, 1000.0])
+@pytest.mark.parametrize("speculate", [False, True])
 def test_a_running_owner_finds_that_its_log_lost_its_end_and_grew_past_it(
-    cluster: Cluster, lost: int, batch: int | str, contexts: float
+    cluster: Cluster, lost: int, batch: int | str, contexts: float, speculate: bool
 ) -> None:
-    n1, _ = pair(cluster, batch_size=batch, context_s=contexts)
+    n1, _ = pair(cluster, batch_size=batch, context_s=contexts, speculate=speculate)
     feed(cluster, 8)
     known = cluster.end
     cluster.away(lost, FIRST + 8)
@@ -85,17 +86,18 @@ def test_a_running_owner_finds_that_its_log_lost_its_end_and_grew_past_it(
 @pytest.mark.parametrize("lost", [1, 4, 13])
 @pytest.mark.parametrize("grown", [0, 6])
 @pytest.mark.parametrize("contexts", [0.4, 1000.0])
+@pytest.mark.parametrize("speculate", [False, True])
 def test_who_starts_on_a_log_that_lost_its_end_takes_no_context_and_no_name_beyond_it(
-    cluster: Cluster, lost: int, grown: int, contexts: float
+    cluster: Cluster, lost: int, grown: int, contexts: float, speculate: bool
 ) -> None:
-    n1, n2 = pair(cluster, context_s=contexts)
+    n1, n2 = pair(cluster, context_s=contexts, speculate=speculate)
     feed(cluster, 8)
     n1.die()
     n2.die()
     lose(cluster, lost)
     grow(cluster, FIRST + 8, grown)
-    n3 = Node(cluster, "n3", owner="n3", context_s=contexts)
-    Node(cluster, "n4", owner="n3", context_s=contexts)
+    n3 = Node(cluster, "n3", owner="n3", context_s=contexts, speculate=speculate)
+    Node(cluster, "n4", owner="n3", context_s=contexts, speculate=speculate)
     settle(cluster, FIRST + 8 + grown)
     assert n3.stage() is ReplicaStage.OWN
     assert wrong(cluster) == []
@@ -146,10 +148,11 @@ def test_what_the_generation_before_has_written_is_not_written_again_by_who_buil
 @pytest.mark.parametrize("dies", [False, True])
 @pytest.mark.parametrize("lost", [1, 3, 7])
 @pytest.mark.parametrize("contexts", [0.4, 1000.0])
+@pytest.mark.parametrize("speculate", [False, True])
 def test_outputs_that_the_log_has_lost_are_written_again_in_a_new_generation(
-    cluster: Cluster, contexts: float, lost: int, dies: bool
+    cluster: Cluster, contexts: float, lost: int, dies: bool, speculate: bool
 ) -> None:
-    n1, _ = pair(cluster, context_s=contexts)
+    n1, _ = pair(cluster, context_s=contexts, speculate=speculate)
     feed(cluster, 8)
     cluster.run(1.0)  # the outputs are acknowledged, and the secondary keeps none of them
     del cluster.recovered[-lost:], cluster.generation_of[-lost:]

@@ -25,7 +25,8 @@ from tsunagi.runtime.names import Name, pack_key
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryLog
-from tsunagi.worker.host import RENEW_S, ReplicaHost
+from tsunagi.worker.host import ReplicaHost
+from tsunagi.worker.shelf import RENEW_S
 from tsunagi.worker.writer import ContextReceipt
 
 _silent = structlog.wrap_logger(structlog.ReturnLogger(), processors=[lambda *_: ((), {})])
@@ -90,7 +91,7 @@ def test_only_who_ends_in_good_order_says_that_it_leaves(died: bool, last: list[
 def test_the_store_hears_every_minute_which_models_are_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     heard: list[list[str]] = []
-    monkeypatch.setattr("tsunagi.worker.host.renew_refits", lambda _, in_force: heard.append(list(in_force)))
+    monkeypatch.setattr("tsunagi.worker.shelf.renew_refits", lambda _, in_force: heard.append(list(in_force)))
     host = world.host()
     for _ in range(10):
         host.step()

@@ -20,8 +20,8 @@ class Gapped:
     def assign(self, positions: list[Position]) -> None:
         self._left = [record for record in self._records if positions and record.offset >= positions[0].offset]
 
-    def read(self, max_records: int, timeout_s: float) -> list[Record]:
-        del timeout_s
+    def read(self, max_records: int, timeout_s: float, *, gather_s: float | None = None) -> list[Record]:
+        del timeout_s, gather_s
         got, self._left = self._left[:max_records], self._left[max_records:]
         return got
 

@@ -39,6 +39,7 @@ class Anything:
 
 class Dying(Anything):
     heartbeats = Anything()
+    incarnation = 7
     ready = None
     error: Exception
     died: bool

@@ -60,10 +60,12 @@ class StandbySettings(Target):
     heartbeat_s: Seconds = Field(0.1, description="interval of heartbeats")
     detect_s: Seconds = Field(0.75, description="silence of the primary after which it counts as dead")
     speculate: bool = Field(
-        default=False,
-        description="write a silent owner's outputs before it is known to be dead; repeats are dropped by name",
+        default=True,
+        description="write an owner's outputs before it is known to be dead; repeats are dropped by name",
     )
-    speculate_s: Seconds = Field(0.25, description="silence of the primary after which its secondary does so")
+    speculate_s: Seconds = Field(
+        0.25, description="silence of the primary after which its secondary does so, if no connection tells it sooner"
+    )
     ack_s: Seconds = Field(0.25, description="interval of Level-0- and Level-1-Acks")
     context_s: Seconds = Field(1.0, description="least time between two contexts of a slot")
     context_bytes: Bytes = Field(262_144, description="a context above this size is written in parts of this size")

@@ -157,7 +157,8 @@ class StageHandler(ABC):
         if record is None or read is None:
             intake.breaks.clear()  # retention has deleted the records
         else:
-            intake.breaks.remove(read)
+            while intake.breaks and intake.breaks[0].offset <= read.offset:
+                intake.breaks.popleft()  # a log that differs behind an earlier one differs here as well
             if (turn := self._compare(record, digest_of(read), now)) is not None:
                 return turn
         return self._at_checked(now)

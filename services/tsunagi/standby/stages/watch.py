@@ -262,23 +262,38 @@ class WatchStage(ReadingStage):
     def _speculate(self, owner: str, now: float) -> list[act.Action]:
         """Write what the owner should have written if the owner is silent; see `tsunagi.standby.speculation`."""
         shared, detector, speculation = self.shared, self.shared.detector, self._speculation
-        silence = 0.0
-        if owner and owner != shared.node and not shared.differs:
-            silence = detector.owner_silence(owner, shared.slot_id, shared.succession.since, now)
+        why = self._weak_suspicion(owner, now)
         if speculation is None and detector.announced(shared.slot_id, shared.succession.epoch):
             return []  # a process may have died of the next records; the next owner finds out which of them kills
-        if silence <= shared.settings.standby.speculate_s:
+        if not why:
             return [] if speculation is None else self._end_speculation(f"{owner} is heard again")
+        begun: list[act.Action] = []
         if speculation is None:
             speculation = self._speculation = Speculation(shared.speculated, shared.silent, shared.pending)
+            begun.append(act.Note("speculation begins", f"{owner} {why}"))
         if not speculation.begun:
-            return shared.requests.ask(now, shared.read_tail())
+            # Nothing may be written before it is known that the log has not lost its end and grown again.
+            unsure = shared.intake.breaks
+            first = act.CheckRecord(unsure[-1].offset + 1) if unsure else shared.read_tail()
+            return [*begun, *shared.requests.ask(now, first)]
         if shared.intake.backlog or (shared.scan.generation and speculation.owes):
             return self._process_ahead(speculation, now)
         if now < self._poll_at:
             return []
         self._poll_at = now + SPECULATION_POLL_S
         return shared.requests.ask(now, act.AskEnd())
+
+    def _weak_suspicion(self, owner: str, now: float) -> str:
+        """Return why the owner may be dead; "" = nothing says so, or this node must not write for it."""
+        shared, detector = self.shared, self.shared.detector
+        # An owner that was never heard may have died together with the log's end. A takeover would find that out.
+        heard = detector.owner_beat(owner, shared.slot_id) is not None
+        if not heard or owner == shared.node or shared.differs:
+            return ""
+        if detector.hinted(owner, now):
+            return "has ended a connection"
+        silence = detector.owner_silence(owner, shared.slot_id, shared.succession.since, now)
+        return "is silent" if silence > shared.settings.standby.speculate_s else ""
 
     def _process_ahead(self, speculation: Speculation, now: float) -> list[act.Action]:
         """Process records that the owner may have died of. They are announced first."""
@@ -289,6 +304,7 @@ class WatchStage(ReadingStage):
             return [act.Announce()]
         outputs = processor.apply_up_to(speculation.announced)
         todo = speculation.emit(outputs, self.shared.scan.generation)
+        self.shared.trim()  # an acknowledgement may have come before these records were processed
         if processor.fault.blocked or processor.awaited is not None:
             # The outputs made so far are written nevertheless: this node does not make them a second time.
             return [*todo, *self._end_speculation(processor.fault.text)]
