@@ -16,6 +16,7 @@ from collections import Counter, deque
 
 import structlog
 
+from tsunagi.edge.decode import FOREIGN_SENSOR, FOREIGN_STREAM, ONLY_COUNTED
 from tsunagi.edge.source import Unusable
 from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.log import DEAD_LETTERS, Producer
@@ -35,6 +36,10 @@ MAX_WAITING_BYTES = 8 << 20
 its source, so that its memory does not fill."""
 _LOG_INTERVAL_S = 5.0
 """Shortest time between two lines in the edge's own log about unusable readings, in seconds."""
+
+
+_EXPECTED = ONLY_COUNTED | {FOREIGN_SENSOR, FOREIGN_STREAM}
+"""Reasons that are no cause for a warning where they get no letter: the user has settled that they are only counted."""
 
 
 class DeadLetters:
@@ -58,6 +63,7 @@ class DeadLetters:
         rate: float | None = RATE,
     ) -> None:
         self.counts: Counter[str] = Counter()
+        self._grave = False  # something has come since the last line in the log that may need somebody's attention
         self.unwritten = 0
         self._producer = producer
         self._edge = edge
@@ -81,9 +87,11 @@ class DeadLetters:
         now_s = self._clock.monotonic()
         if item.letter:
             self._write(item, now_s)
+        self._grave |= item.letter or item.reason not in _EXPECTED
         if now_s - self._logged_s >= _LOG_INTERVAL_S:
             self._logged_s = now_s
-            self._logger.warning(
+            grave, self._grave = self._grave, False
+            (self._logger.warning if grave else self._logger.info)(
                 "unusable readings",
                 **dict(self.counts),
                 without_letter=self.unwritten,

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeGuard
 
 from tsunagi.edge.inbox import Message
-from tsunagi.edge.own_sensors import edges_by_name, places_by_name
+from tsunagi.edge.own_sensors import edges_by_name, places_by_name, removed_names
 from tsunagi.edge.source import UNKNOWN_SENSOR
 from tsunagi.edge.tuple_form import CellError, read_json
 from tsunagi.edge.window import NOT_A_NUMBER
@@ -26,6 +26,8 @@ NO_SENSOR = "no-sensor"
 """Reason of a dead letter: neither the message nor its topic or key names a sensor."""
 FOREIGN_SENSOR = "foreign-sensor"
 """Reason of a dead letter: the sensor belongs to another edge."""
+REMOVED_SENSOR = "removed-sensor"
+"""Reason of a count: the sensor has been removed from the table, and its device still sends."""
 UNREADABLE = "unreadable"
 """Reason of a dead letter: the message is neither a JSON object nor a number."""
 BAD_COLUMN = "bad-column"
@@ -43,8 +45,8 @@ MISSING = "missing"
 TOO_LONG = "too-long"
 """Reason of a dead letter: the message is longer than `[source] max_bytes`. All of these reasons are also labels of the
 metric `tsunagi_edge_unusable_readings_total`."""
-ONLY_COUNTED = frozenset({MISSING, NO_READING})
-"""Reasons that get no dead letter: nothing that a sensor has measured is lost."""
+ONLY_COUNTED = frozenset({MISSING, NO_READING, REMOVED_SENSOR})
+"""Reasons that get no dead letter: nothing that a sensor of the fleet has measured is lost."""
 
 _MISSING = object()
 """Stands for a key that a JSON object does not have: None would be JSON's null, which it may have."""
@@ -108,6 +110,7 @@ class Decoder:
         self._sensor_key = source.sensor_key if form is None else form.key
         self._places = places_by_name(own)
         self._edges = edges_by_name(table)
+        self._removed = removed_names(table)
         self._source = source
         self._times = TimeForm(source.time_unit)
         self._key_first = key_first
@@ -126,6 +129,8 @@ class Decoder:
         if place is not None:
             return place
         edge = self._edges.get(name)
+        if name in self._removed:
+            return ReadingFault(REMOVED_SENSOR, name, "found a sensor that has been removed from the table")
         if edge is None:
             return ReadingFault(UNKNOWN_SENSOR, name, f"found sensor {name[:200]!r}, expected one of the sensors table")
         return ReadingFault(FOREIGN_SENSOR, name, f"found a sensor of edge {edge!r}, expected one of this edge")

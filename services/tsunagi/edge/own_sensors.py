@@ -20,6 +20,11 @@ def edges_by_name(table: SensorTable) -> dict[str, str]:
     return {name: sensor.edge for sensor in table.present for name in (sensor.key, sensor.name)}
 
 
+def removed_names(table: SensorTable) -> frozenset[str]:
+    """Return both names of each sensor that has been removed."""
+    return frozenset(name for sensor in table.sensors if sensor.removed for name in (sensor.key, sensor.name))
+
+
 def kept_places(before: Sequence[Sensor], sensors: Sequence[Sensor]) -> Places:
     """Return the earlier place of each sensor, intp[n]; `NEW` stands for one that the edge did not have before."""
     places = {sensor.id: place for place, sensor in enumerate(before)}

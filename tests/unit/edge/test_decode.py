@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tsunagi.edge.decode import Decoder, Reading, ReadingFault
+from tsunagi.edge.decode import ONLY_COUNTED, Decoder, Reading, ReadingFault
 from tsunagi.edge.inbox import Message
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import SourceSettings
@@ -108,6 +108,17 @@ def test_what_cannot_be_used_has_one_reason(payload, reason, says):
     assert found.reason == reason
     assert says in found.detail
     assert len(found.detail) < 400
+
+
+def test_readings_of_a_removed_sensor_are_no_loss():
+    """Each edge that hears its device would write a letter for each reading, for ever."""
+    table = SensorTable((Sensor(0, "s0", "a"), Sensor(1, "new", "", was="old", before="a")))
+    decoder = Decoder(table, table.of_edge("a"), SourceSettings(), key_first=True)
+    for name in ("new", "old"):
+        found = decoder.decode(Message(b"3", "here", ARRIVED_US, sensor=name))
+        assert isinstance(found, ReadingFault)
+        assert (found.reason, found.sensor) == ("removed-sensor", name)
+        assert found.reason in ONLY_COUNTED
 
 
 def test_a_plain_nan_is_not_a_number():
