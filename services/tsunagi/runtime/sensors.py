@@ -33,6 +33,10 @@ _ABOVE_ZERO = ("interval_s", "max_age_s", "rate")
 """The columns of them whose numbers must be above zero."""
 BEFORE = "before"
 """The column that the table in force has besides: the edge that a sensor had before its last move."""
+PER_EDGE = 4
+"""Number of slots in which the sensors of an edge stand, by default."""
+LEAST_EDGES = 8
+"""Least number of edges of which a slot has sensors, if the fleet has so many: when one dies, the others are left."""
 _FIELDS = {"min": "minimum", "max": "maximum"}
 """The attributes of `Sensor` that are called otherwise than their columns."""
 _ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -154,17 +158,25 @@ class SensorTable:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def place(table: SensorTable, slots: int) -> Sensors:
-    """Return the slot of each sensor id, uint32[n]. The sensors of each edge are spread evenly over the slots.
+def place(table: SensorTable, slots: int, per_edge: int = PER_EDGE) -> Sensors:
+    """Return the slot of each sensor id, uint32[n]: each edge's sensors are dealt out over some slots.
 
-    So when an edge dies, every slot still has sensors of the other edges from which it can recover. A sensor that is
-    added at the end of the table moves no other sensor.
+    An edge sends a record a step to each of its slots, so their number decides what a step costs. When an edge dies,
+    its slots recover its sensors from those of other edges. So each slot has sensors of `LEAST_EDGES` edges or of all,
+    and edges that are neighbours in the table, which often know most of each other, share slots. In a fleet of few
+    edges every edge stands in every slot.
+
+    Args:
+        per_edge: number of slots of an edge where the fleet has edges enough.
     """
+    edges = dict.fromkeys(sensor.edge for sensor in table.sensors)
+    width = min(slots, max(per_edge, -(-slots * LEAST_EDGES // max(1, len(edges)))))
     placed = np.zeros(len(table), dtype=np.uint32)
-    # Edges start at different slots, so that remainders do not pile up on slot 0.
-    next_of = {edge: number for number, edge in enumerate(dict.fromkeys(sensor.edge for sensor in table.sensors))}
+    first = {edge: number * slots // len(edges) if width < slots else 0 for number, edge in enumerate(edges)}
+    # Edges start at different ones of their slots, so that remainders do not pile up.
+    next_of = {edge: number for number, edge in enumerate(edges)}
     for sensor in table.sensors:
-        placed[sensor.id] = next_of[sensor.edge] % slots
+        placed[sensor.id] = (first[sensor.edge] + next_of[sensor.edge] % width) % slots
         next_of[sensor.edge] += 1
     return placed
 

@@ -32,7 +32,8 @@ larger slot is extrapolated."""
 def place_sensors(settings: Settings, table: SensorTable) -> Sensors:
     """Return uint32[n], the slot of each sensor by id, as `[slots] placement` says.
 
-    "spread" distributes the sensors of each edge evenly, so that every slot has much left to recover a dead edge from.
+    "spread" deals the sensors of each edge out over `[slots] per_edge` slots. So each slot has much left to recover a
+    dead edge from, and an edge sends few records a step.
     "proposed-swap" follows the correlations in the recovery model (`tsunagi.recovery.partition`): sensors of different
     edges that tell about each other come into one slot. Sensors that the model does not know are spread.
 
@@ -40,7 +41,7 @@ def place_sensors(settings: Settings, table: SensorTable) -> Sensors:
         ModelError: the method needs a model, and there is none, or it knows fewer sensors than there are slots.
     """
     count, method = settings.slots.count, settings.slots.placement
-    placed = place(table, count)
+    placed = place(table, count, settings.slots.per_edge)
     if method == "spread":
         return placed
     file = settings.recovery.model

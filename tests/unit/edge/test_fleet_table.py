@@ -160,7 +160,12 @@ def live_run(path: Path, seed: int, *, changes: bool) -> tuple[Fleet, dict[int, 
             feed.say(fleet.called(sensor, now_us), time_us, value)
         world.run(edge, 0.05)
     assert world.feed is feed  # the connection is kept
-    assert not set(edge.dead_letters.counts) - {"foreign-sensor", "removed-sensor", "unknown-sensor", "before-first-window"}
+    assert not set(edge.dead_letters.counts) - {
+        "foreign-sensor",
+        "removed-sensor",
+        "unknown-sensor",
+        "before-first-window",
+    }
     edge.close()
     return fleet, values(world), sent
 

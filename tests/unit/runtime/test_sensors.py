@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tsunagi.runtime.sensors import SensorsError, place, read_sensors
+from tsunagi.runtime.sensors import LEAST_EDGES, SensorsError, place, read_sensors
 
 
 def table(tmp_path: Path, text: str, encoding: str = "utf-8") -> Path:
@@ -112,6 +112,24 @@ def test_every_slot_gets_sensors_of_every_edge(tmp_path: Path) -> None:
     assert placed.dtype == np.uint32
     for edge in range(3):
         assert np.bincount(placed[edge::3], minlength=4).tolist() == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("edges", "slots", "per_edge", "each"),
+    [(4, 2, 4, 2), (6, 10, 4, 10), (20, 5, 4, 4), (100, 10, 4, 4), (100, 10, 1, 1), (100, 64, 4, 6), (200, 64, 4, 4)],
+)
+def test_an_edge_stands_in_few_slots_and_each_slot_has_edges_enough(
+    tmp_path: Path, edges: int, slots: int, per_edge: int, each: int
+) -> None:
+    rows = "".join(f"s{number},e{number // 12}\n" for number in range(12 * edges))
+    placed = place(read_sensors(table(tmp_path, "sensor,edge\n" + rows)), slots, per_edge).reshape(edges, 12)
+    assert {len(set(of_edge)) for of_edge in placed.tolist()} == {each}, "records a step of an edge"
+    of_slot = [{edge for edge in range(edges) if slot in placed[edge]} for slot in range(slots)]
+    assert min(map(len, of_slot)) >= min(edges, LEAST_EDGES)
+    sizes = np.bincount(placed.ravel(), minlength=slots)
+    assert sizes.max() <= 1.2 * sizes.min() + 1
+    if per_edge > 1:
+        assert all(set(placed[edge]) & set(placed[edge + 1]) for edge in range(edges - 1)), "neighbours share slots"
 
 
 def test_placement_spreads_remainders_and_keeps_places_when_the_table_grows(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from tsunagi.runtime.sensors import PER_EDGE
 from tsunagi.runtime.settings.section import Few, Section
 
 
@@ -28,5 +29,9 @@ class SlotsSettings(Section):
 
     placement: Literal["spread", "proposed-swap"] = Field(
         "spread",
-        description="the first slot of a sensor: spread (each edge over all slots) or proposed-swap (by the model)",
+        description="the first slot of a sensor: spread (an edge over per_edge slots) or proposed-swap (by the model)",
+    )
+    per_edge: Few = Field(
+        PER_EDGE,
+        description="spread: slots of an edge, which sends a record a step to each; more in a fleet of few edges",
     )
