@@ -4,8 +4,10 @@
 
 It goes the way of a new user: `tsunagi init` on the messages of the devices at a real MQTT broker, then `tsunagi up`
 with all but the edges, which this process plays: batches and heartbeats as edges send them, without windows and
-spools. The learner makes a model meanwhile. In the middle one edge falls silent for a while. One JSON object comes out:
-how long each part took, what came out late, takeovers that nobody caused, CPU and memory of each kind of process.
+spools. The learner makes a model meanwhile. In the middle one edge falls silent for a while. With `--kills` owners of
+slots are killed, one after the other, and started again. One JSON object comes out: how long each part took, what came
+out late, takeovers that nobody caused, how long the slots of the killed were silent, CPU and memory of each kind of
+process, and the results compared with what was sent, by a reader of their own.
 """
 
 from __future__ import annotations
@@ -27,9 +29,12 @@ import psutil
 from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.bench import outcome
+from tests.bench.fleet_judge import false_takeovers, judge_results, silences, steadiness
 from tests.bench.system import say, spread
 from tests.integration.test_edge_mqtt import Mosquitto
+from tsunagi.audit.evidence import Kill
 from tsunagi.broker.checks import free_port
+from tsunagi.demo import faults
 from tsunagi.local.fleet import Fleet
 from tsunagi.local.recovery import model_in_force
 from tsunagi.local.up import System
@@ -47,6 +52,10 @@ VALUES = 10
 LISTEN_S = 20.0
 OUT_S = 30.0
 """So long one edge is silent."""
+DOWN_S = 5.0
+"""So long after its kill a worker is started again."""
+DRAIN_S = 5.0
+"""Wait before the results are judged: the last steps are on their way."""
 OWN = 0.3
 """Standard deviation of what a sensor does for itself, beside 1 for the load that all share."""
 
@@ -99,6 +108,7 @@ class Edges(threading.Thread):
         self.first_s = 0.0
         self.tuples = 0
         self.late_s = 0.0  # how late the latest step was sent: whether this process keeps up
+        self.sent: dict[int, Floats] = {}  # by step, NaN where an edge was silent
         self._settings = settings
         self._log = log
         self._series = Series(len(table))
@@ -121,9 +131,11 @@ class Edges(threading.Thread):
         while not self.ended.is_set():
             time.sleep(max(0.0, step * slide_us / 1e6 - time.time()))
             values = self._series.next()
+            sent = self.sent[step] = np.full(len(values), np.nan)
             for edge, slot, ids, packed in self._parts:
                 if edge == self.silent:
                     continue
+                sent[ids] = values[ids]
                 batch = TupleBatch(
                     edge=edge,
                     incarnation=self._incarnation,
@@ -146,7 +158,7 @@ class Edges(threading.Thread):
     def _beat(self) -> None:
         producer = self._log.producer(durable=False)
         names, sequence = sorted({edge for edge, _, _, _ in self._parts}), 0
-        while not self.ended.wait(self._settings.standby.heartbeat_s):
+        while not self.ended.wait(self._settings.standby.edge_heartbeat_s):
             sequence += 1
             for edge in names:
                 if edge != self.silent:
@@ -159,22 +171,41 @@ class Edges(threading.Thread):
         producer.close()
 
 
-def usage(settings: Settings) -> dict[str, dict[str, float]]:
-    """Return seconds of CPU and megabytes of each kind of process, with all that it has started."""
-    found: defaultdict[str, dict[str, float]] = defaultdict(lambda: {"processes": 0, "cpu_s": 0.0, "rss_mb": 0.0})
-    for process in processes.list_processes(settings.state):
-        try:
-            root = psutil.Process(process.pid)
-            family = [root, *root.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            continue
-        mine = found[process.role]
-        mine["processes"] += 1
-        for member in family:
-            times = member.cpu_times()
-            mine["cpu_s"] += times.user + times.system
-            mine["rss_mb"] += member.memory_info().rss / 1e6
-    return {role: {name: round(value, 1) for name, value in mine.items()} for role, mine in found.items()}
+class Meter:
+    """Measures CPU and memory of each kind of process, with all that it has started; the dead count as well."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._state = settings.state
+        self._cpu: defaultdict[str, dict[int, float]] = defaultdict(dict)  # by role and process, seconds
+        self._rss: defaultdict[str, dict[int, float]] = defaultdict(dict)  # megabytes
+        self._began: dict[str, float] = {}
+        self.look()
+        self._began = {role: sum(cpu.values()) for role, cpu in self._cpu.items()}
+
+    def look(self) -> None:
+        """Look at all processes that there are."""
+        for rss in self._rss.values():
+            rss.clear()
+        for process in processes.list_processes(self._state):
+            try:
+                root = psutil.Process(process.pid)
+                for member in (root, *root.children(recursive=True)):
+                    times = member.cpu_times()
+                    self._cpu[process.role][member.pid] = times.user + times.system
+                    self._rss[process.role][member.pid] = member.memory_info().rss / 1e6
+            except psutil.NoSuchProcess:
+                continue
+
+    def usage(self) -> dict[str, dict[str, float]]:
+        """Return, by role: seconds of CPU since the meter was made; processes and megabytes at the last look."""
+        return {
+            role: {
+                "cpu_s": round(sum(cpu.values()) - self._began.get(role, 0.0), 1),
+                "processes": len(self._rss[role]),
+                "rss_mb": round(sum(self._rss[role].values()), 1),
+            }
+            for role, cpu in self._cpu.items()
+        }
 
 
 def ends(log: Log) -> dict[str, int]:
@@ -237,20 +268,54 @@ def measure(work: Path, given: argparse.Namespace) -> dict[str, Any]:
         edges = Edges(settings, log, read_sensors(settings.sensors))
         found["records_a_step"] = edges.records_a_step
         edges.start()
-        return found | follow(settings, log, edges, began, given.seconds)
+        return found | follow(settings, config, log, edges, began, given)
     finally:
         system.stop()
 
 
-def follow(settings: Settings, log: Log, edges: Edges, began: float, seconds: float) -> dict[str, Any]:
+class Killer:
+    """Kills owners of slots, one after the other, and starts them again.
+
+    Args:
+        count: how many kills there are, spread evenly over the run after its first quarter.
+    """
+
+    def __init__(self, settings: Settings, config: Path, log: Log, fleet: Fleet, count: int, seconds: float) -> None:
+        self.kills: list[Kill] = []
+        self._settings, self._config, self._log, self._fleet = settings, config, log, fleet
+        self._at = [seconds * (0.25 + 0.7 * number / max(1, count)) for number in range(count)]
+        self._back: list[tuple[float, str]] = []
+
+    def step(self, passed: float) -> None:
+        """Do what is due."""
+        while self._back and passed >= self._back[0][0]:
+            node = self._back.pop(0)[1]
+            processes.forget(self._settings.state, node)
+            processes.start(self._settings, self._config, node, "worker", ["gateway", "run", "--node", node])
+        if self._at and passed >= self._at[0]:
+            self._at.pop(0)
+            slot = len(self.kills) % self._settings.slots.count
+            watch = faults.SlotWatch(self._log, slot)
+            self.kills.append(faults.kill_owner(self._settings.state, watch, self._fleet, slot))
+            watch.close()
+            self._back.append((passed + DOWN_S, self.kills[-1].node))
+
+
+def follow(
+    settings: Settings, config: Path, log: Log, edges: Edges, began: float, given: argparse.Namespace
+) -> dict[str, Any]:
     """Watch the system while edges send; return the figures."""
+    seconds = given.seconds
     fleet = Fleet(log)
+    killer = Killer(settings, config, log, fleet, given.kills, seconds)
     found: dict[str, Any] = {"flowing_s": None, "learned_s": None}
     latencies: list[float] = []
-    before, counted = usage(settings), ends(log)
+    meter, counted = Meter(settings), ends(log)
     started, first, last = time.monotonic(), dict[int, int](), dict[int, int]()
     while (passed := time.monotonic() - started) < seconds:
         fleet.update(1.0)
+        killer.step(passed)
+        meter.look()
         edges.silent = "e0" if seconds / 2 <= passed < seconds / 2 + OUT_S else ""
         beats = [beat.message.spark for beat in fleet.beats.values() if beat.message.role == "spark"]
         if beats and beats[0].frontier > 0:
@@ -264,18 +329,21 @@ def follow(settings: Settings, log: Log, edges: Edges, began: float, seconds: fl
             if owner is not None:
                 first.setdefault(slot, owner[1].epoch)
                 last[slot] = owner[1].epoch
-    after, told = usage(settings), ends(log)
+    used, told = meter.usage(), ends(log)
     edges.ended.set()
     edges.join()
     fleet.close()
-    found["false_takeovers"] = sum(last[slot] - first[slot] for slot in last)
+    time.sleep(DRAIN_S)
+    found["changes_of_owner"] = sum(last[slot] - first[slot] for slot in last)
+    found["false_takeovers"] = false_takeovers(settings.state, killer.kills)
+    found |= silences(log, killer.kills, settings.slide_us) | {"results": judge_results(log, edges.sent)}
+    found["steps_left_out"] = steadiness(list(edges.sent))
     found["sent_late_s"] = round(edges.late_s, 3)
     found["latency_s"] = spread(latencies[len(latencies) // 4 :])
     found["cpu_s_a_million_tuples"] = {
-        role: round((mine["cpu_s"] - before.get(role, {}).get("cpu_s", 0.0)) / edges.tuples * 1e6, 1)
-        for role, mine in after.items()
+        role: round(mine["cpu_s"] / edges.tuples * 1e6, 1) for role, mine in used.items()
     }
-    found["processes"] = after
+    found["processes"] = used
     found["records_a_second"] = {topic: round((told[topic] - counted[topic]) / seconds, 1) for topic in told}
     return found
 
@@ -286,6 +354,7 @@ def main() -> int:
     parser.add_argument("--sensors", type=int, default=5000)
     parser.add_argument("--edges", type=int, default=100)
     parser.add_argument("--slots", type=int, help="instead of what init proposes")
+    parser.add_argument("--kills", type=int, default=0, help="owners of slots that are killed")
     parser.add_argument("--learn-steps", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=180.0)
     parser.add_argument("--work", type=Path, default=Path("out/bench-fleet"))

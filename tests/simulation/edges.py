@@ -127,7 +127,7 @@ class SimEdge:
             for slot in sorted({*self.sensors, *lent}):
                 self._publish(self.producer, slot, lent.get(slot, []))
             self.next_step += 1
-        if self.now - self.beat_at >= self.settings.standby.heartbeat_s:
+        if self.now - self.beat_at >= self.settings.standby.edge_heartbeat_s:
             self.beat_at = self.now
             self.beat()
 

@@ -9,6 +9,9 @@ from pydantic import Field, model_validator
 
 from tsunagi.runtime.settings.section import Bytes, Limit, Seconds, Section
 
+EDGE_BEATS = 3
+"""Number of heartbeats that an edge sends in the time after which a silent one counts as dead."""
+
 Batch = Annotated[int, Field(ge=1, le=10**12)] | Literal["inf"]
 
 
@@ -57,7 +60,7 @@ class StandbySettings(Target):
     slots: dict[Annotated[int, Field(ge=0, lt=10_000)], SlotTarget] = Field(
         default_factory=dict, description="slots that have batch_size, policy, limits or priority of their own"
     )
-    heartbeat_s: Seconds = Field(0.1, description="interval of heartbeats")
+    heartbeat_s: Seconds = Field(0.1, description="interval of heartbeats; edges send a third of detect_s apart")
     detect_s: Seconds = Field(0.75, description="silence of the primary after which it counts as dead")
     speculate: bool = Field(
         default=True,
@@ -70,6 +73,14 @@ class StandbySettings(Target):
     context_s: Seconds = Field(1.0, description="least time between two contexts of a slot")
     context_bytes: Bytes = Field(262_144, description="a context above this size is written in parts of this size")
     poll_s: Seconds = Field(0.05, description="how often a secondary asks for the log's end when no heartbeat tells it")
+
+    @property
+    def edge_heartbeat_s(self) -> float:
+        """Interval of an edge's heartbeats. Edges are many, and each worker reads all of them.
+
+        An edge counts as silent once it has missed three, and a batch of it is a sign of life as well.
+        """
+        return max(self.heartbeat_s, self.detect_s / EDGE_BEATS)
 
     def target(self, slot: int) -> Target:
         """Return the target of a slot: its own settings, and for the others those of all slots."""

@@ -14,7 +14,7 @@ from tsunagi.standby.shared import Shared
 from tsunagi.standby.stages.base import STAY, ReplicaStage, StageHandler, StageTurn
 
 DUE_INTERVALS = 2.0
-"""An edge that lives sends another heartbeat within this many heartbeat intervals."""
+"""An edge that lives sends another heartbeat within this many intervals of its heartbeats."""
 
 
 class OwnStage(StageHandler):
@@ -137,7 +137,7 @@ class OwnStage(StageHandler):
             return detector.lost(edge, standby.detect_s, now)
 
         waiting = [] if book is None else book.awaited(book.cursor)
-        due_s = DUE_INTERVALS * standby.heartbeat_s  # an edge that lives has sent the next one by then
+        due_s = DUE_INTERVALS * standby.edge_heartbeat_s  # an edge that lives has sent the next one by then
         lost = {edge: now - detector.age(edge, now) + due_s for edge in waiting if silent(edge)}
         return OwnerView(shared.slot, shared.wish, now, detector.connected(now), lost, silent)
 
