@@ -2,10 +2,10 @@
 
     python -m tests.bench.changes --count 100 --out out/changes.json
 
-Starts a system of its own: 24 sensors on 4 edges unless told otherwise, each step .2 s. With
-many sensors say `--interval 1`: this machine plays all edges beside the system. Every change adds, removes,
-moves or renames one to three sensors; half of the sensors are never touched. An owner or an edge is killed during every
-fifth change, and comes back. One JSON object comes out: how long the changes took to be in force, and what became of
+Starts a system of its own: 24 sensors on 4 edges unless told otherwise, each step .2 s. With many sensors say
+`--interval 1`: this machine plays all edges beside the system. Every change adds, removes, moves or renames one to
+three sensors; half of the sensors are never touched. An owner or an edge is killed during every fifth change, and comes
+back. One JSON object comes out: how long the changes took to be in force, and what became of
 the sensors that were never touched. The exit code is 1 if one of their steps was lost, doubled, out of order, or had
 another value.
 """

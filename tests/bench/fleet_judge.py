@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from tests.bench.system import spread
 from tsunagi.audit.evidence import Kill
-from tsunagi.audit.silence import longest, silence_s
+from tsunagi.audit.silence import silence_s
 from tsunagi.runtime.columns import Floats, floats, octets, sensors
 from tsunagi.runtime.log import RECOVERED, RESULTS, Log
 from tsunagi.runtime.messages import EXACT, UNMODELLED
@@ -80,8 +79,7 @@ def silences(log: Log, kills: list[Kill], slide_us: int) -> dict[str, Any]:
         times = [record.appended_us for record in read_partition(log, RECOVERED, slot)]
         mine = [kill for kill in kills if kill.slot == slot]
         taken += [silence_s(times, kill.at_us, kill.at_us + WATCHED_US, slide_us) for kill in mine]
-    measured = [value for value in taken if value is not None]
-    return {"kills": len(kills), "silence_s": spread(measured), "silence_max_s": longest(taken)}
+    return {"kills": len(kills), "silence_s": spread([value for value in taken if value is not None])}
 
 
 def false_takeovers(state: Path, kills: list[Kill]) -> int:
@@ -92,8 +90,3 @@ def false_takeovers(state: Path, kills: list[Kill]) -> int:
         caused = any(kill.node == item["old_owner"] and 0 < at_us - kill.at_us < CAUSED_US for kill in kills)
         found += item["reason"] in DEATHS and not caused
     return found
-
-
-def steadiness(steps: list[int]) -> int:
-    """Return how many steps this process has itself left out, for want of time; such a run is void."""
-    return sum(later - earlier - 1 for earlier, later in pairwise(sorted(steps)))

@@ -67,7 +67,7 @@ class Rig:
         self.kills: list[Kill] = []
         self.down: dict[str, list[int]] = {}
         self.origin_us = 0
-        self._steps = steps = inputs.steps
+        steps = inputs.steps
         self._tables: dict[str, Any] = {
             "state": str(directory / "run"),
             "sensors": str(inputs.sensors),
@@ -111,14 +111,14 @@ class Rig:
         self.system.wait_ready(nodes, PATIENCE_S)
         assert self.system.wait_consuming(PATIENCE_S), self.report("Spark consumes nothing")
         lead_s = max(_LEAD_S, (time.monotonic() - began) / 3)  # edges start as slowly on a busy machine
-        slide_us = self._steps.slide_us
+        slide_us = self.inputs.steps.slide_us
         self.origin_us = -(-round((time.time() + lead_s) * 1e6) // slide_us) * slide_us
         self.settings = self._configure(self.origin_us)
         self.listen()
         offsets = clocks or {}
         for edge in self.inputs.table.edges if edges is None else edges:
             self.start_edge(edge, clock_offset_s=offsets.get(edge, 0.0))
-        self.wait_results(self.origin_us // slide_us + 2 * self._steps.window // self._steps.slide)
+        self.wait_results(self.origin_us // slide_us + 2 * self.inputs.steps.window // self.inputs.steps.slide)
 
     def listen(self) -> None:
         """Begin to follow the topics, which must be there."""
@@ -256,7 +256,7 @@ class Rig:
 
     def advance(self, steps: int = 15) -> None:
         """Wait until results have passed the present time by some steps."""
-        self.wait_results(time.time_ns() // 1000 // self._steps.slide_us + steps)
+        self.wait_results(time.time_ns() // 1000 // self.inputs.steps.slide_us + steps)
 
     def wait_filled(self, query: str) -> None:
         """Wait until a query that was added with the past is as far as the others, and all have gone on."""
@@ -287,7 +287,7 @@ class Rig:
     def published_us(self, edge: str) -> int:
         """Return the event time of the newest step that an edge says it has published; 0 = it is not heard of."""
         beat = self.fleet.fresh("edge").get(edge)
-        return 0 if beat is None else beat.step * self._steps.slide_us
+        return 0 if beat is None else beat.step * self.inputs.steps.slide_us
 
     # ---- looking -----------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from collections import Counter, deque
 
 import structlog
 
-from tsunagi.edge.decode import FOREIGN_SENSOR, FOREIGN_STREAM, ONLY_COUNTED
+from tsunagi.edge.decode import FOREIGN, ONLY_COUNTED
 from tsunagi.edge.source import Unusable
 from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.log import DEAD_LETTERS, Producer
@@ -36,9 +36,7 @@ MAX_WAITING_BYTES = 8 << 20
 its source, so that its memory does not fill."""
 _LOG_INTERVAL_S = 5.0
 """Shortest time between two lines in the edge's own log about unusable readings, in seconds."""
-
-
-_EXPECTED = ONLY_COUNTED | {FOREIGN_SENSOR, FOREIGN_STREAM}
+_EXPECTED = ONLY_COUNTED | FOREIGN
 """Reasons that are no cause for a warning where they get no letter: the user has settled that they are only counted."""
 
 

@@ -45,6 +45,8 @@ MISSING = "missing"
 TOO_LONG = "too-long"
 """Reason of a dead letter: the message is longer than `[source] max_bytes`. All of these reasons are also labels of the
 metric `tsunagi_edge_unusable_readings_total`."""
+FOREIGN = frozenset({FOREIGN_SENSOR, FOREIGN_STREAM})
+"""Reasons that get a dead letter only if `[source] foreign` says so: another edge has the reading."""
 ONLY_COUNTED = frozenset({MISSING, NO_READING, REMOVED_SENSOR})
 """Reasons that get no dead letter: nothing that a sensor of the fleet has measured is lost."""
 
@@ -128,9 +130,9 @@ class Decoder:
         place = self._places.get(name)
         if place is not None:
             return place
-        edge = self._edges.get(name)
         if name in self._removed:
             return ReadingFault(REMOVED_SENSOR, name, "found a sensor that has been removed from the table")
+        edge = self._edges.get(name)
         if edge is None:
             return ReadingFault(UNKNOWN_SENSOR, name, f"found sensor {name[:200]!r}, expected one of the sensors table")
         return ReadingFault(FOREIGN_SENSOR, name, f"found a sensor of edge {edge!r}, expected one of this edge")

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tsunagi.edge.decode import FOREIGN_SENSOR, FOREIGN_STREAM, ONLY_COUNTED, Decoder, Reading, ReadingFault
+from tsunagi.edge.decode import FOREIGN, ONLY_COUNTED, Decoder, Reading, ReadingFault
 from tsunagi.edge.fields import FieldsDecoder
 from tsunagi.edge.inbox import Begun, Inbox, Message
 from tsunagi.edge.source import LiveProgress, Offsets, Origin, SourceRow, Unusable
@@ -276,7 +276,7 @@ class LiveSource:
         """
         if isinstance(found, ReadingFault):
             if not message.again:
-                foreign = found.reason in (FOREIGN_SENSOR, FOREIGN_STREAM) and not self._rules.keep_foreign
+                foreign = found.reason in FOREIGN and not self._rules.keep_foreign
                 letter = not foreign and found.reason not in ONLY_COUNTED
                 self._unusable.append(self._reject(message, number, found, letter=letter))
             return

@@ -225,7 +225,7 @@ class _Parsed(NamedTuple):
 
 
 _newest: _Parsed | None = None
-"""The table in force that was parsed last. A change leaves nearly all rows as they are, and a parsed row costs thirty
+"""The table in force that was parsed last. A change leaves nearly all rows as they are, and a parsed row costs many
 times what a compared one does."""
 
 

@@ -108,6 +108,8 @@ class _Line:
         process = self._process
         with socket.create_connection((process.host, process.port), timeout=CONNECT_S) as line:
             self._socket = line
+            if self._dropped.is_set():
+                return  # `drop` came before there was a socket to shut down
             line.sendall(f"GET {ALIVE} HTTP/1.0\r\n\r\n".encode())
             if not _is_there(line, identity(process.node, process.incarnation)):
                 return

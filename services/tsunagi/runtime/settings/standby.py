@@ -60,7 +60,7 @@ class StandbySettings(Target):
     slots: dict[Annotated[int, Field(ge=0, lt=10_000)], SlotTarget] = Field(
         default_factory=dict, description="slots that have batch_size, policy, limits or priority of their own"
     )
-    heartbeat_s: Seconds = Field(0.1, description="interval of heartbeats; edges send a third of detect_s apart")
+    heartbeat_s: Seconds = Field(0.1, description="interval of heartbeats; that of edges is a third of detect_s")
     detect_s: Seconds = Field(0.75, description="silence of the primary after which it counts as dead")
     speculate: bool = Field(
         default=True,
