@@ -289,7 +289,8 @@ def _contexts(world: World, slot: int, truth: Truth) -> list[str]:
     """Every context that was ever written holds the whole state, whether or not anybody went on from it.
 
     But for one that was not acknowledged, whose writer had survived a record that others were held to have died of
-    later (docs/reference/faults.md: owners that are killed by something else): nobody goes on from it.
+    later (docs/reference/faults.md: owners that are killed by something else): nobody goes on from it. Nor does anybody
+    from one whose last record the log has lost, since its digest is that of another record.
     """
     wrong = []
     acks = (Ack.FromString(record.value or b"") for record in world.usable(topics.ACKS))
@@ -301,6 +302,9 @@ def _contexts(world: World, slot: int, truth: Truth) -> list[str]:
         if place not in acknowledged and any(offset < context.offset for offset in buried):
             continue
         wanted = truth.contexts.get(context.offset)
+        lost = wanted is not None and "log" in world.struck and context.digest != wanted.digest
+        if lost and place not in acknowledged:
+            continue
         if wanted is None or _plain(context) != _plain(wanted):
             wrong.append(f"slot {slot}: the context before {context.offset} is not the state there")
     return wrong[:5]

@@ -115,7 +115,7 @@ def _trim_too_far(self: SilentQueue, offset: int) -> None:
 
 
 def _take_nothing(self: SilentQueue, tail: Name) -> list[Output]:
-    self.clear()
+    self.clear(0)
     return []
 
 
@@ -212,9 +212,9 @@ def _survived_in_silence(self: WatchStage, now: float) -> StageTurn:
     return _due(self, now)
 
 
-def _behind_its_own(self: Speculation, generation: int, tail: Name) -> None:
+def _behind_its_own(self: Speculation, generation: int, tail: Name, appended_us: int) -> None:
     """What the standby has computed it takes for written."""
-    _begin(self, generation, tail)
+    _begin(self, generation, tail, appended_us)
     self.owes = False
 
 

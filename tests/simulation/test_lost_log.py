@@ -95,8 +95,16 @@ def struck(fault: Callable[[World], None], seed: int) -> World:
     return world
 
 
-@pytest.mark.parametrize("seed", [2])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    ("fault", "seed"),
+    [
+        *((fault, 2) for fault in FAULTS),
+        (end_lost_by_running_hosts, 7),  # a standby writes ahead what the log has lost since
+        (end_lost_by_running_hosts, 13),  # the process that takes over read nothing of what was lost
+        (end_lost_twice, 14),  # of the last record of a context nothing else was written
+        (end_lost_twice, 19),  # the generation that the first loss began is read again
+    ],
+)
 def test_what_follows_from_the_log_that_is_there_is_written_and_what_is_lost_is_declared(
     fault: Callable[[World], None], seed: int
 ) -> None:
@@ -132,16 +140,16 @@ def test_all_that_edges_send_after_retention_comes_out(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bug", "fault", "seed"),
+    ("bug", "fault"),
     [
-        ("records are not compared", end_lost_by_running_hosts, 2),
-        ("the last output is taken for one of this log", end_lost_with_all, 2),
-        ("a new generation keeps its name", end_lost_with_all, 2),
-        ("nobody begins a generation", retention, 2),
-        ("outputs that the log has lost are passed over", outputs_lost_with_all, 3),
+        ("records are not compared", end_lost_by_running_hosts),
+        ("the last output is taken for one of this log", end_lost_with_all),
+        ("a new generation keeps its name", end_lost_with_all),
+        ("nobody begins a generation", retention),
+        ("outputs that the log has lost are passed over", outputs_lost_with_all),
     ],
 )
-def test_a_planted_bug_is_found(bug: str, fault: Callable[[World], None], seed: int) -> None:
+def test_a_planted_bug_is_found(bug: str, fault: Callable[[World], None]) -> None:
+    """Not every schedule shows it, and which do changes with every change of a time."""
     with PLANTED_IN_LOST_LOGS[bug]():
-        world = struck(fault, seed)
-    assert check(world) != []
+        assert any(check(struck(fault, seed)) for seed in range(2, 7))

@@ -7,6 +7,7 @@ A-SAS paper, lines 9-11 and 15-16).
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -24,6 +25,7 @@ class SilentQueue:
     """Outputs that were computed but not written."""
 
     def __init__(self) -> None:
+        self._since: float = 0  # the queue has had every output of the inputs from this offset on
         self._outputs: deque[Output] = deque()
         self._trimmed: Output | None = None  # the last trimmed output of `recovered`
 
@@ -36,6 +38,7 @@ class SilentQueue:
 
     def trim(self, offset: int) -> None:
         """Forget the outputs of inputs below `offset`, since they are in `recovered`."""
+        self._since = max(self._since, offset)
         while self._outputs and self._outputs[0].name.offset < offset:
             output = self._outputs.popleft()
             if output.topic == RECOVERED:
@@ -50,7 +53,7 @@ class SilentQueue:
         """
         made = [output for output in self._outputs if output.topic == RECOVERED]
         made[:0] = () if self._trimmed is None else (self._trimmed,)
-        if not made or name < made[0].name:
+        if name.offset < self._since and (self._trimmed is None or name < self._trimmed.name):
             return False
         return not any(output.name == name and output.appended_us == appended_us for output in made)
 
@@ -60,15 +63,16 @@ class SilentQueue:
         The last names in other topics are not known. Their records are written again, and readers drop them by name.
         """
         outputs = self.behind(tail)
-        self._outputs.clear()
+        self.clear(math.inf)
         return outputs
 
     def behind(self, tail: Name) -> list[Output]:
         """Return the outputs to be written if `tail` is the last name in `recovered`, and keep all outputs."""
         return list(unwritten(self._outputs, tail))
 
-    def clear(self) -> None:
-        """Forget everything."""
+    def clear(self, since: float) -> None:
+        """Forget everything. From now on the queue gets the outputs of the inputs from the offset `since` on."""
+        self._since = since
         self._outputs.clear()
         self._trimmed = None
 

@@ -152,5 +152,5 @@ class Shared:
         """Forget the state and what was read, and begin at the record at this offset."""
         self.processor.forget(begin)
         self.intake.begin_at(begin)
-        self.silent.clear()
+        self.silent.clear(begin)
         self.pending.lost = None

@@ -42,7 +42,7 @@ class Speculation:
 
     Args:
         total: the counts over all speculations of the replica.
-        silent: outputs that the standby has computed and not written. Those written now stay in it until it is trimmed.
+        silent: outputs that the standby has computed. Those that are written now stay in it until it is trimmed.
         pending: outputs that the node has written and the broker has not acknowledged.
 
     Attributes:
@@ -57,19 +57,38 @@ class Speculation:
         self._silent = silent
         self._pending = pending
         self._tail = NO_NAME
+        self._tail_us = 0
         self._generation = 0
         self._written = 0
         self.begun = False
         self.owes = True
         total.begun += 1
 
-    def begin(self, generation: int, tail: Name) -> None:
-        """Take in the last name in `recovered`, and the generation (number of the slot's log) that it belongs to."""
-        self.begun, self._generation, self._tail = True, generation, tail
+    def begin(self, generation: int, tail: Name, appended_us: int) -> None:
+        """Take in the last name in `recovered`.
+
+        Args:
+            generation: the generation (number of the slot's log) that it belongs to.
+            appended_us: when the log appended the record that it names, as the output says, microseconds; 0 = not said.
+        """
+        self.begun, self._generation, self._tail, self._tail_us = True, generation, tail, appended_us
+
+    def foreign(self, position: int, generation: int) -> Name | None:
+        """Return the last name in `recovered` if the records that were processed cannot have caused it, else None.
+
+        Then the log has lost its end since, and nothing may be written before a new generation declares that.
+
+        Args:
+            position: all records below this offset have been processed, and their outputs are in the queue.
+            generation: the generation of those records.
+        """
+        tail = self._tail
+        if generation != self._generation or tail == NO_NAME or tail.offset >= position or not self._tail_us:
+            return None
+        return tail if self._silent.contradicts(tail, self._tail_us) else None
 
     def emit(self, outputs: list[Output], generation: int) -> list[act.Action]:
-        """Write outputs and keep them. The first call also writes those computed before the speculation."""
-        self._silent.add(outputs)
+        """Write outputs that are in the queue. The first call also writes those computed before the speculation."""
         tail = self._tail if generation == self._generation else NO_NAME
         wanted = tuple(self._silent.behind(tail) if self.owes else unwritten(outputs, tail))
         self.owes = False

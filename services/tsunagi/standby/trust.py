@@ -9,7 +9,8 @@ noted until a new *generation* of the log declares it. The generation is the num
 
 from __future__ import annotations
 
-from tsunagi.runtime.messages import Founding, Level1Ack
+from tsunagi.runtime.messages import Level1Ack
+from tsunagi.slot.ownership import Register
 
 CHECK_S = 1.0
 """Least time between two comparisons of records behind a jump in the log's times, seconds."""
@@ -55,6 +56,7 @@ class Trust:
         begin: the offset where the state begins if it is made without a context.
         upto: contexts and acknowledgements beyond this offset count only if they are of `generation`; None = all count.
         generation: the generation that began last, see `upto`; 0 = none.
+        limit: none beyond this offset count, since the log is contradicted; None = it is not.
         place: the offset of `contexts` from which to search backwards; None = from the end.
         acknowledged: the position of an acknowledged context that cannot be had (an older one may be there); None =
             none is missing.
@@ -72,11 +74,14 @@ class Trust:
         self.begin = 0
         self.upto: int | None = None
         self.generation = 0
+        self.limit: int | None = None
         self.place: int | None = None
         self.acknowledged: int | None = None
         self.searched = False
         self.lost_to = 0
         self.restored = False
+        self._known: set[int] = set()  # generations that had begun before the contradiction, or that were read
+        self._right_to = 0  # the contradicted log is right below this offset
         self._checked_at = now
         self._found_at = now
         self._short = Spell()
@@ -85,6 +90,8 @@ class Trust:
 
     def usable(self, offset: int, generation: int) -> bool:
         """Return whether a context or an acknowledgement with this offset may belong to the log that is there."""
+        if self.limit is not None and offset > self.limit:
+            return False
         return self.upto is None or offset <= self.upto or (generation == self.generation != 0)
 
     def due(self, now: float) -> bool:
@@ -106,24 +113,31 @@ class Trust:
         """Return whether nobody has held the slot or its state for `PATIENCE_S`."""
         return self._forsaken.lasts(now, PATIENCE_S, so=not held)
 
-    def contradict(self, why: str, upto: int, lost_to: int, now: float) -> None:
+    def contradict(self, why: str, upto: int, lost_to: int, now: float, *, right_to: int, scan: Register) -> None:
         """Take in that the log is not the one that was read.
 
         Args:
             why: how it differs.
             upto: contexts and acknowledgements beyond this offset are not believed.
             lost_to: the log had reached to this offset at least.
+            right_to: the log that is there has not been found to differ below this offset.
+            scan: the ownership as of what was read.
         """
         self.contradiction, self._found_at = why, now
         self.contradictions += 1
-        self.upto = upto if self.upto is None else min(upto, self.upto)
-        self.generation = 0
+        self.limit = upto if self.limit is None else min(upto, self.limit)
         self.lost_to = max(lost_to, self.lost_to)
+        self._right_to = right_to
+        self._known.add(scan.generation)
+        if scan.founding is not None and not 0 <= scan.founded_at < right_to:
+            # The log may have lost the record that began the generation. Then none of its contexts counts.
+            self.upto = upto if self.upto is None else min(upto, self.upto)
+            self.generation = 0
 
     def forgive(self, now: float) -> None:
         """Drop a contradiction that this node has found if another owner has lived on for `FORGIVEN_S`."""
         if self.contradiction and now - self._found_at > FORGIVEN_S:
-            self.contradiction, self.upto = "", None
+            self.contradiction, self.limit = "", None
 
     def renew(self) -> None:
         """Reset what belongs to the state that was thrown away."""
@@ -146,10 +160,21 @@ class Trust:
         self.lost_to = max(self.lost_to, first)
         self.blank = True
 
-    def founded(self, founding: Founding, generation: int, *, by_us: bool) -> None:
-        """Take in that a new generation has begun, which declares what was lost; `by_us` = this node began it."""
-        self.foundings += by_us
-        self.contradiction, self.blank, self.lost_to = "", False, 0
+    def founded(self, scan: Register, *, by_us: bool) -> None:
+        """Take in that a new generation has begun, which declares what was lost; `by_us` = this node began it.
+
+        Where the state is built anew, the log's earlier generations are read once more. They declare nothing of what
+        has been lost since.
+        """
+        founding = scan.founding
+        assert founding is not None  # noqa: S101 - the caller has seen it
+        self.blank = False
         self.upto = -1 if founding.blank else founding.begin
         self.begin = founding.begin if founding.blank else 0
-        self.generation = generation
+        self.generation = scan.generation
+        known = scan.generation in self._known
+        self._known.add(scan.generation)
+        if known and scan.founded_at < self._right_to:
+            return
+        self.foundings += by_us and not known
+        self.contradiction, self.limit, self.lost_to = "", None, 0

@@ -41,20 +41,24 @@ def test_taking_gives_what_is_not_in_recovered_and_all_side_records(silent: Sile
 
 
 def test_clearing_forgets_everything(silent: SilentQueue) -> None:
-    silent.clear()
+    silent.clear(8)
     assert silent.take(NO_NAME) == []
 
 
 def test_an_output_that_was_not_made_of_the_same_record_contradicts_what_was_processed() -> None:
     queue = SilentQueue()
-    assert not queue.contradicts(Name(4, 0), 40)  # nothing was made
+    queue.clear(2)
+    assert not queue.contradicts(Name(1, 0), 99)  # what was made of it is not known
+    assert queue.contradicts(Name(2, 0), 20)  # nothing was made of it
     made = [output(2), output(4), output(4, 1, LATE), output(7)]
     queue.add(replace(item, appended_us=10 * item.name.offset) for item in made)
     assert [queue.contradicts(Name(4, 0), us) for us in (40, 41)] == [False, True]
     assert [queue.contradicts(Name(2, 0), us) for us in (20, 40)] == [False, True]
     assert queue.contradicts(Name(4, 1), 40)  # of another topic
     assert queue.contradicts(Name(5, 0), 50)
-    assert not queue.contradicts(Name(1, 0), 99)  # what was made of it is not known
+    assert not queue.contradicts(Name(1, 0), 99)
+    queue.take(NO_NAME)
+    assert not queue.contradicts(Name(4, 0), 41)  # what is written is not kept
 
 
 def test_of_what_was_trimmed_the_last_output_is_still_compared() -> None:
@@ -64,7 +68,7 @@ def test_of_what_was_trimmed_the_last_output_is_still_compared() -> None:
     assert [queue.contradicts(Name(4, 0), us) for us in (0, 1)] == [False, True]
     assert queue.contradicts(Name(5, 0), 0)
     assert not queue.contradicts(Name(2, 0), 1)
-    queue.clear()
+    queue.clear(5)
     assert not queue.contradicts(Name(4, 0), 1)
 
 

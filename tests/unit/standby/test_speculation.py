@@ -7,7 +7,7 @@ from tests.unit.slot.small_slot import FIRST, SLOT
 from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, hear, make, output, pair, steps
 from tsunagi.runtime.log import LATE
 from tsunagi.runtime.messages import LogRecord, ModelChange, SlotBeat
-from tsunagi.runtime.names import Name
+from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.standby import actions as act
 from tsunagi.standby.queue import PendingQueue, SilentQueue
 from tsunagi.standby.speculation import Speculated, Speculation
@@ -249,13 +249,31 @@ def test_what_is_written_ahead_is_on_its_way_until_the_broker_has_it() -> None:
     pending = PendingQueue()
     speculation = Speculation(Speculated(), SilentQueue(), pending)
     assert speculation.announced == 0  # nothing may be processed before it is announced
-    speculation.begin(7, Name(3, 0))
+    speculation.begin(7, Name(3, 0), 0)
     assert speculation.emit([], 7) == []
     assert speculation.emit([output(3), output(4)], 7) == [act.Emit((output(4),), 7)]
     assert len(pending) == 1
 
 
 def test_of_a_log_begun_anew_nothing_is_known_to_be_written() -> None:
-    speculation = Speculation(Speculated(), SilentQueue(), PendingQueue())
-    speculation.begin(7, Name(9, 0))
+    silent = SilentQueue()
+    silent.add([output(4)])
+    speculation = Speculation(Speculated(), silent, PendingQueue())
+    speculation.begin(7, Name(9, 0), 0)
     assert speculation.emit([output(4)], 8) == [act.Emit((output(4),), 8)]
+
+
+def test_an_output_that_no_processed_record_caused_is_found_before_anything_is_written() -> None:
+    silent = SilentQueue()
+    silent.add([output(3), output(5)])
+    for tail, appended_us, found in (
+        (Name(3, 0), 1, True),  # made here of another record
+        (Name(4, 0), 1, True),  # nothing was made of this record here
+        (Name(4, 0), 0, False),  # an early release did not say of which record it was made
+        (Name(9, 0), 1, False),  # not processed here yet
+        (NO_NAME, 0, False),
+    ):
+        speculation = Speculation(Speculated(), silent, PendingQueue())
+        speculation.begin(7, tail, appended_us)
+        assert speculation.foreign(6, 7) == (tail if found else None)
+        assert speculation.foreign(6, 8) is None  # of another generation

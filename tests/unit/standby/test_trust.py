@@ -336,36 +336,75 @@ def test_the_log_is_compared_once_an_interval() -> None:
     assert [trust.due(now) for now in looks] == [False, True, False, True]
 
 
+def of_generation(generation: int, at: int, founding: Founding | None = None) -> Register:
+    """Return the ownership as of a log whose present generation began with the record at the offset `at`."""
+    return Register(epoch=1, owner="n1", generation=generation, founding=founding, founded_at=at)
+
+
 def test_nothing_beyond_a_contradiction_counts_but_what_the_new_generation_says() -> None:
     trust = Trust(0.0)
+    first = of_generation(3, -1)
     assert trust.usable(100, 3)
-    trust.contradict("another record", upto=10, lost_to=20, now=1.0)
+    trust.contradict("another record", upto=10, lost_to=20, now=1.0, right_to=10, scan=first)
     assert trust.usable(10, 3)
     assert not any(trust.usable(11, generation) for generation in range(4))
-    trust.contradict("another record", upto=15, lost_to=12, now=2.0)  # what was doubted stays so
+    # What was doubted stays so.
+    trust.contradict("another record", upto=15, lost_to=12, now=2.0, right_to=15, scan=first)
     assert [trust.usable(10, 3), trust.usable(11, 3)] == [True, False]
     assert (trust.contradictions, trust.lost_to) == (2, 20)
-    trust.founded(Founding(begin=8, lost_from=8, lost_to=20), 5, by_us=True)
-    assert (trust.contradiction, trust.lost_to, trust.begin) == ("", 0, 0)
+    second = of_generation(5, 25, Founding(begin=8, lost_from=8, lost_to=20))
+    trust.founded(second, by_us=True)
+    assert (trust.contradiction, trust.lost_to, trust.begin, trust.foundings) == ("", 0, 0, 1)
     assert [trust.usable(8, 3), trust.usable(9, 3), trust.usable(9, 5)] == [True, False, True]
-    trust.contradict("once more", upto=30, lost_to=40, now=3.0)
-    assert not trust.usable(9, 5)
+    trust.contradict("once more", upto=30, lost_to=40, now=3.0, right_to=30, scan=second)
+    assert [trust.usable(30, 5), trust.usable(31, 5), trust.usable(9, 3)] == [True, False, False]
+
+
+def test_a_generation_that_is_read_again_declares_nothing_of_what_was_lost_since() -> None:
+    trust = Trust(0.0)
+    second = of_generation(5, 25, Founding(begin=8, lost_from=8, lost_to=20))
+    trust.founded(second, by_us=True)
+    trust.contradict("lost its end twice", upto=30, lost_to=40, now=3.0, right_to=30, scan=second)
+    trust.founded(second, by_us=True)  # the state is built anew, from before it
+    assert (trust.contradiction, trust.lost_to, trust.foundings) == ("lost its end twice", 40, 1)
+    assert [trust.usable(30, 5), trust.usable(31, 5)] == [True, False]
+    trust.founded(of_generation(6, 45, Founding(begin=28)), by_us=False)
+    assert trust.contradiction == ""
+
+
+def test_a_generation_whose_beginning_the_log_may_have_lost_keeps_no_context() -> None:
+    for at in (25, -1):  # -1: it was not read, since the state was that of a context
+        trust = Trust(0.0)
+        second = of_generation(5, at, Founding(begin=8))
+        trust.founded(second, by_us=False)
+        trust.contradict("the log is shorter", upto=25, lost_to=40, now=3.0, right_to=25, scan=second)
+        assert [trust.usable(8, 3), trust.usable(9, 5)] == [True, False]
+
+
+def test_a_generation_behind_the_place_that_differs_may_declare_it_though_it_was_read_before() -> None:
+    """A standby that reads on compares what stood before the new generation once more, and finds what that declares."""
+    trust = Trust(0.0)
+    second = of_generation(5, 25, Founding(begin=8))
+    trust.founded(second, by_us=False)
+    trust.contradict("another record", upto=20, lost_to=22, now=3.0, right_to=20, scan=second)
+    trust.founded(second, by_us=False)
+    assert trust.contradiction == ""
 
 
 def test_of_the_log_before_a_blank_founding_nothing_counts() -> None:
     trust = Trust(0.0)
     trust.blank = True
-    trust.founded(Founding(begin=8, blank=True), 5, by_us=False)
+    trust.founded(of_generation(5, 9, Founding(begin=8, blank=True)), by_us=False)
     assert not trust.blank
     assert trust.begin == 8
     assert [trust.usable(0, 3), trust.usable(0, 5)] == [False, True]
-    trust.founded(Founding(begin=12), 6, by_us=False)
+    trust.founded(of_generation(6, 14, Founding(begin=12)), by_us=False)
     assert trust.begin == 0
 
 
 def test_a_contradiction_is_forgiven_once_another_owner_has_lived_beside_it_for_long() -> None:
     trust = Trust(0.0)
-    trust.contradict("another record", upto=10, lost_to=20, now=100.0)
+    trust.contradict("another record", upto=10, lost_to=20, now=100.0, right_to=10, scan=of_generation(3, -1))
     trust.forgive(100.0 + FORGIVEN_S)
     assert not trust.usable(11, 3)
     trust.forgive(100.1 + FORGIVEN_S)

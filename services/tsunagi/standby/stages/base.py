@@ -124,7 +124,7 @@ class StageHandler(ABC):
         intake.jump(slot.position, slot.register, context.digest)
         shared.trust.restored = True
         slot.register.quarantined |= shared.scan.quarantined
-        shared.silent.clear()
+        shared.silent.clear(slot.position)
         return self._at_context(now)
 
     def on_fetched(self, records: list[Record], now: float) -> StageTurn:
@@ -250,7 +250,7 @@ class StageHandler(ABC):
         why = f"the log ends at {end}, but records up to {known} were read: it lost records"
         shared.processor.fault.say(why)
         shared.requests.pause(now, PAUSE_S)
-        return self._contradicted(why, end, now) if believed else self._doubted(why)
+        return self._contradicted(why, end, now, right_to=end) if believed else self._doubted(why)
 
     def _doubted(self, why: str) -> StageTurn:
         """Go on while the log seems to have lost records, but not yet for long enough to be believed."""
@@ -260,7 +260,7 @@ class StageHandler(ABC):
     def _compare(self, record: Record, digest: int, now: float) -> StageTurn | None:
         """Compare a record with the digest of the one read there before; return what to do if they differ."""
         why = LogMark("", digest).contradicts(LogMark("", digest_of(record)))
-        return self._contradicted(why, record.offset, now) if why else None
+        return self._contradicted(why, record.offset, now, right_to=record.offset) if why else None
 
     def _fits(self, context: Context, now: float) -> bool:
         """Return whether a context may belong to this log, and is the one that the Level-1-Ack (if any) names."""
@@ -270,7 +270,7 @@ class StageHandler(ABC):
         mark = LogMark(context.topic_id, 0)
         if why := mark.contradicts(NO_MARK._replace(topic_id=trust.topic_id)):
             if not trust.contradiction:
-                trust.contradict(why, 0, context.offset, now)
+                trust.contradict(why, 0, context.offset, now, right_to=0, scan=self.shared.scan)
             return False
         return trust.usable(context.offset, context.generation)
 
@@ -292,7 +292,7 @@ class StageHandler(ABC):
         shared, scan, slot = self.shared, self.shared.scan, self.shared.slot
         founding = scan.founding
         assert founding is not None  # noqa: S101 - the caller has seen it
-        shared.trust.founded(founding, scan.generation, by_us=scan.owner == shared.node)
+        shared.trust.founded(scan, by_us=scan.owner == shared.node)
         if founding.blank:
             fits = slot.origin == slot.position == founding.begin
             if fits:
@@ -301,23 +301,30 @@ class StageHandler(ABC):
             fits = slot.position <= founding.begin
         if not fits:
             return self._again(scan.declared, now)
-        shared.silent.clear()
+        shared.silent.clear(slot.position)
         level1 = shared.intake.level1
         if level1 is not None and not shared.trust.usable(level1.offset, level1.generation):
             shared.intake.level1 = None
         return None
 
-    def _contradicted(self, why: str, upto: int, now: float, known_to: int = 0) -> StageTurn:
+    def _contradicted(self, why: str, upto: int, now: float, *, right_to: int, known_to: int = 0) -> StageTurn:
         """Build the state anew: the log is not the one that this node, or the writer of a context, has read.
 
         Args:
             upto: contexts and acknowledgements beyond this offset are not believed.
+            right_to: the log that is there has not been found to differ below this offset.
             known_to: the log had reached to this offset at least, as an output or an acknowledgement says.
         """
         intake = self.shared.intake
         lost_to = max(intake.next, known_to, 0 if intake.level1 is None else intake.level1.offset)
-        self.shared.trust.contradict(why, upto, lost_to, now)
+        self.shared.trust.contradict(why, upto, lost_to, now, right_to=right_to, scan=self.shared.scan)
         return self._again(why, now)
+
+    def _foreign_output(self, name: Name, now: float) -> StageTurn:
+        """Build the state anew: the log does not hold the record that the last output is named after."""
+        why = f"the last output is named after a record at offset {name.offset} that the log does not hold"
+        right_to = self.shared.intake.next
+        return self._contradicted(why, name.offset, now, right_to=right_to, known_to=name.offset + 1)
 
     def _outputs_lost(self, last: Name, now: float) -> StageTurn:
         """Have the outputs behind `last` written again in a new generation, since `recovered` has lost them.
@@ -326,7 +333,8 @@ class StageHandler(ABC):
         """
         upto = max(last.offset, self.shared.scan.began)
         why = f"`{RECOVERED}` lost its end: outputs of the record at offset {upto} or of later ones"
-        self.shared.trust.contradict(why, upto, 0, now)
+        shared = self.shared
+        shared.trust.contradict(why, upto, 0, now, right_to=shared.intake.next, scan=shared.scan)
         return self._again(why, now)
 
     def _again(self, why: str, now: float) -> StageTurn:

@@ -114,7 +114,7 @@ class OwnStage(StageHandler):
         # the new owner.
         note = act.Note("deposed", f"{scan.owner} owns the slot since epoch {scan.epoch}")
         unfollow = self.leave(note.detail)
-        shared.silent.clear()
+        shared.silent.clear(shared.slot.position)
         return StageTurn([note, *unfollow], ReplicaStage.WATCH)
 
     def on_unannounced(self) -> None:

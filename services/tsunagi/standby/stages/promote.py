@@ -178,8 +178,7 @@ class TailStage(Promoting):
             (processed and appended_us and shared.silent.contradicts(name, appended_us))
             or not shared.intake.caused(name.offset, appended_us)
         ):
-            why = f"the last output is named after a record at offset {name.offset} that the log does not hold"
-            return self._contradicted(why, name.offset, now, known_to=name.offset + 1)
+            return self._foreign_output(name, now)
         suspects = promotion.suspects if promotion.proven else None
         if suspects is not None and tail.offset < suspects[0] and not shared.intake.claims(suspects[0]):
             return self._go_on(ReplicaStage.BURY)

@@ -85,8 +85,10 @@ class WatchStage(ReadingStage):
             reason, silence = self._suspect(owner, now)
             if reason:
                 return self._promote(reason, silence, now)
-            if not shared.doubted and shared.settings.standby.speculate and (todo := self._speculate(owner, now)):
-                return StageTurn(todo)
+            if not shared.doubted and shared.settings.standby.speculate:
+                turn = self._speculate(owner, now)
+                if turn.actions or turn.stage is not None:
+                    return turn
         elif self._speculation is not None:
             return StageTurn(self._end_speculation(fault.text))
         if not detector.connected(now):
@@ -197,9 +199,9 @@ class WatchStage(ReadingStage):
         return STAY
 
     def _at_tail(self, generation: int, name: Name, appended_us: int, now: float) -> StageTurn:
-        del appended_us, now
+        del now
         if self._speculation is not None:
-            self._speculation.begin(generation, name)
+            self._speculation.begin(generation, name, appended_us)
         return STAY
 
     # ---- suspicion ---------------------------------------------------------------------------------------------
@@ -259,29 +261,29 @@ class WatchStage(ReadingStage):
 
     # ---- speculation -------------------------------------------------------------------------------------------
 
-    def _speculate(self, owner: str, now: float) -> list[act.Action]:
+    def _speculate(self, owner: str, now: float) -> StageTurn:
         """Write what the owner should have written if the owner is silent; see `tsunagi.standby.speculation`."""
         shared, detector, speculation = self.shared, self.shared.detector, self._speculation
         why = self._weak_suspicion(owner, now)
         if speculation is None and detector.announced(shared.slot_id, shared.succession.epoch):
-            return []  # a process may have died of the next records; the next owner finds out which of them kills
+            return STAY  # a process may have died of the next records; the next owner finds out which of them kills
         if not why:
-            return [] if speculation is None else self._end_speculation(f"{owner} is heard again")
+            return STAY if speculation is None else StageTurn(self._end_speculation(f"{owner} is heard again"))
         begun: list[act.Action] = []
         if speculation is None:
             speculation = self._speculation = Speculation(shared.speculated, shared.silent, shared.pending)
             begun.append(act.Note("speculation begins", f"{owner} {why}"))
-        if not speculation.begun:
+        if unsure := shared.intake.breaks:
             # Nothing may be written before it is known that the log has not lost its end and grown again.
-            unsure = shared.intake.breaks
-            first = act.CheckRecord(unsure[-1].offset + 1) if unsure else shared.read_tail()
-            return [*begun, *shared.requests.ask(now, first)]
+            return StageTurn([*begun, *shared.requests.ask(now, act.CheckRecord(unsure[-1].offset + 1))])
+        if not speculation.begun:
+            return StageTurn([*begun, *shared.requests.ask(now, shared.read_tail())])
         if shared.intake.backlog or (shared.scan.generation and speculation.owes):
             return self._process_ahead(speculation, now)
         if now < self._poll_at:
-            return []
+            return STAY
         self._poll_at = now + SPECULATION_POLL_S
-        return shared.requests.ask(now, act.AskEnd())
+        return StageTurn(shared.requests.ask(now, act.AskEnd()))
 
     def _weak_suspicion(self, owner: str, now: float) -> str:
         """Return why the owner may be dead; "" = nothing says so, or this node must not write for it."""
@@ -295,22 +297,25 @@ class WatchStage(ReadingStage):
         silence = detector.owner_silence(owner, shared.slot_id, shared.succession.since, now)
         return "is silent" if silence > shared.settings.standby.speculate_s else ""
 
-    def _process_ahead(self, speculation: Speculation, now: float) -> list[act.Action]:
+    def _process_ahead(self, speculation: Speculation, now: float) -> StageTurn:
         """Process records that the owner may have died of. They are announced first."""
-        processor, backlog = self.shared.processor, self.shared.intake.backlog
+        shared, processor, backlog = self.shared, self.shared.processor, self.shared.intake.backlog
         if backlog and backlog[0][0].offset >= speculation.announced:
-            speculation.announced = self.shared.intake.next
+            speculation.announced = shared.intake.next
             processor.work.take_up(backlog[0][0].offset, speculation.announced, now)
-            return [act.Announce()]
+            return StageTurn([act.Announce()])
         outputs = processor.apply_up_to(speculation.announced)
-        todo = speculation.emit(outputs, self.shared.scan.generation)
-        self.shared.trim()  # an acknowledgement may have come before these records were processed
+        shared.silent.add(outputs)
+        if (name := speculation.foreign(shared.slot.position, shared.scan.generation)) is not None:
+            return self._foreign_output(name, now)
+        todo = speculation.emit(outputs, shared.scan.generation)
+        shared.trim()  # an acknowledgement may have come before these records were processed
         if processor.fault.blocked or processor.awaited is not None:
             # The outputs made so far are written nevertheless: this node does not make them a second time.
-            return [*todo, *self._end_speculation(processor.fault.text)]
+            return StageTurn([*todo, *self._end_speculation(processor.fault.text)])
         if not backlog:
             processor.work.calm()
-        return todo
+        return StageTurn(todo)
 
     def _end_speculation(self, why: str, *, in_vain: bool = True) -> list[act.Action]:
         speculation, self._speculation = self._speculation, None
