@@ -103,6 +103,7 @@ def run(work: Path, count: int, seed: int, sensors: int, edge_count: int, interv
             "untouched": len(changes.steady),
             "untouched_rows": found.rows,
             "untouched_measured": found.exact,
+            "untouched_late": found.late,
             "wrong": found.wrong[:20],
             "refused_batches": sum(letter.topic.endswith("tuples") for letter in letters),
             "replay_differences": differences,
