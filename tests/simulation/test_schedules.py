@@ -10,7 +10,7 @@ import pytest
 
 from tests.simulation.run import BATCH, make_pool, run_seed, submit
 
-SCHEDULES = int(os.environ.get("TSUNAGI_SIMULATIONS", "600"))
+SCHEDULES = int(os.environ.get("TSUNAGI_SIMULATIONS", "300"))
 """`make simulation` runs 10,000. A schedule costs most of a second of a core."""
 
 FIRST = int(os.environ.get("TSUNAGI_SIMULATION_SEED", "1"))

@@ -17,7 +17,7 @@ from tsunagi.system.fleet_table import table_record
 from tsunagi.system.plan import append_plan
 from tsunagi.system.topics import tool_log
 
-LEAD_US = 1_000_000
+LEAD_US = 500_000
 """Edges go by the new table from so many microseconds after it was written: by then all of them have read it."""
 _LOOK_S = 0.2
 """Longest wait for heartbeats between two looks at who goes by the table, in seconds."""
