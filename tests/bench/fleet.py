@@ -217,6 +217,19 @@ def ends(log: Log) -> dict[str, int]:
         reader.close()
 
 
+def stored(settings: Settings) -> dict[str, int]:
+    """Return how many bytes the broker has on its disk of each topic: compressed, as they come and go on the wire.
+
+    What retention or compaction takes meanwhile is missing; a run is shorter than either.
+    """
+    data = settings.state / "broker" / "data"
+    found: dict[str, int] = {}
+    for topic in (TUPLES, RECOVERED, RESULTS, ACKS, CONTEXTS, HEARTBEATS, PLAN):
+        files = data.glob(f"{settings.kafka.prefix}{topic}-*/*.log")
+        found[topic] = sum(file.stat().st_size for file in files)
+    return found
+
+
 def init(work: Path, sensors: int, edges: int) -> float:
     """Let `tsunagi init` make a project of the devices' messages in `work`; return how many seconds it took."""
     broker = Mosquitto(work)
@@ -249,6 +262,11 @@ def measure(work: Path, given: argparse.Namespace) -> dict[str, Any]:
     os.environ["TSUNAGI_RECOVERY__LEARN_STEPS"] = str(given.learn_steps)
     if given.slots:
         os.environ["TSUNAGI_SLOTS__COUNT"] = str(given.slots)
+    if given.workers:
+        os.environ["TSUNAGI_SCALER__WORKERS"] = str(given.workers)
+    if given.step_s:
+        steps = {"INTERVAL_S": given.step_s, "WINDOW": 1, "SLIDE": 1}
+        os.environ |= {f"TSUNAGI_STEPS__{name}": str(value) for name, value in steps.items()}
     config = Path("tsunagi.toml").resolve()
     os.environ[CONFIG_VARIABLE] = str(config)
     system = System(load(config), config, say)
@@ -261,6 +279,7 @@ def measure(work: Path, given: argparse.Namespace) -> dict[str, Any]:
         found |= {
             "slots": settings.slots.count,
             "workers": len(nodes) - 3,
+            "step_s": settings.steps.slide_s,
             "ready_s": round(time.monotonic() - began, 1),
         }
         log = tool_log(settings, "bench")
@@ -309,7 +328,7 @@ def follow(
     killer = Killer(settings, config, log, fleet, given.kills, seconds)
     found: dict[str, Any] = {"flowing_s": None, "learned_s": None}
     latencies: list[float] = []
-    meter, counted = Meter(settings), ends(log)
+    meter, counted, kept = Meter(settings), ends(log), stored(settings)
     started, first, last = time.monotonic(), dict[int, int](), dict[int, int]()
     while (passed := time.monotonic() - started) < seconds:
         fleet.update(1.0)
@@ -328,7 +347,7 @@ def follow(
             if owner is not None:
                 first.setdefault(slot, owner[1].epoch)
                 last[slot] = owner[1].epoch
-    used, told = meter.usage(), ends(log)
+    used, told, bytes_kept = meter.usage(), ends(log), stored(settings)
     edges.ended.set()
     edges.join()
     fleet.close()
@@ -344,6 +363,9 @@ def follow(
         role: round(mine["cpu_s"] / edges.tuples * 1e6, 1) for role, mine in used.items()
     }
     found["processes"] = used
+    written = {topic: bytes_kept[topic] - kept[topic] for topic in kept}
+    found["bytes_a_tuple"] = {topic: round(written[topic] / edges.tuples, 2) for topic in (TUPLES, RECOVERED, RESULTS)}
+    found["bytes_a_second"] = {topic: round(written[topic] / seconds) for topic in (HEARTBEATS, ACKS, CONTEXTS, PLAN)}
     found["records_a_second"] = {topic: round((told[topic] - counted[topic]) / seconds, 1) for topic in told}
     return found
 
@@ -354,6 +376,8 @@ def main() -> int:
     parser.add_argument("--sensors", type=int, default=5000)
     parser.add_argument("--edges", type=int, default=100)
     parser.add_argument("--slots", type=int, help="instead of what init proposes")
+    parser.add_argument("--workers", type=int, help="gateway workers, instead of what init proposes")
+    parser.add_argument("--step-s", type=float, help="length of a step, instead of what init proposes")
     parser.add_argument("--kills", type=int, default=0, help="owners of slots that are killed")
     parser.add_argument("--learn-steps", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=180.0)
