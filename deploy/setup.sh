@@ -103,7 +103,7 @@ HASH
 stamp=.venv/installed
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     echo "setup: installing the locked dependencies into .venv"
-    rm -f "$stamp" .cache/spark.jsa
+    rm -f "$stamp" .cache/spark.jsa .cache/kafka.jsa
     case "$(.venv/bin/python -c 'import sys; print(sys.prefix)' 2>/dev/null)" in
         "$PWD/.venv") ;;
         *) "$python" -m venv --clear .venv ;;
@@ -120,6 +120,11 @@ if [ ! -f .cache/spark.jsa ]; then
     echo "setup: archiving the classes that Spark loads (.cache/spark.jsa)"
     .venv/bin/python -m tsunagi_spark.archive >.cache/spark-archive.log 2>&1 ||
         echo "setup: no archive, Spark will start slower (.cache/spark-archive.log says why)" >&2
+fi
+if [ ! -f .cache/kafka.jsa ]; then
+    echo "setup: archiving the classes that the broker loads (.cache/kafka.jsa)"
+    .venv/bin/python -m tsunagi.broker.archive >.cache/kafka-archive.log 2>&1 ||
+        echo "setup: no archive, the broker will start slower (.cache/kafka-archive.log says why)" >&2
 fi
 if [ -z "$quiet" ]; then
     echo "setup: done ($(.venv/bin/python --version), Java at $(.venv/bin/python -m tsunagi.jars.java), jars in .cache/jars)"

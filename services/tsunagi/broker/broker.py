@@ -20,6 +20,7 @@ import threading
 import time
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +39,7 @@ from tsunagi.broker.checks import (
     free_port,
     usable_java,
 )
-from tsunagi.broker.configuration import JVM, QUIET_JVM, read_properties, write_properties
+from tsunagi.broker.configuration import JVM, QUIET_JVM, QUIET_SHARING, read_properties, write_properties
 from tsunagi.broker.secure import BROKERS, admin_options, format_arguments, read_passwords
 from tsunagi.broker.secure import properties as secure_properties
 from tsunagi.installation import CACHE
@@ -51,6 +52,9 @@ broker that dies meanwhile is reported at once."""
 JARS = CACHE / "jars" / "kafka"
 """Directory into which `tsunagi.jars.fetch` puts the broker's jars."""
 
+ARCHIVE = CACHE / "kafka.jsa"
+"""Archive of classes that `tsunagi.broker.archive` makes for a quicker start; it is used if it exists."""
+
 _HERE = Path(__file__).resolve().parent
 """Directory of this module, which also holds the templates of the broker's configuration."""
 _TAIL_LINES = 12
@@ -59,6 +63,14 @@ _TAIL_LINES = 12
 _STARTED: list[subprocess.Popen[bytes]] = []
 """Broker processes that this process has started. They are kept because a broker may outlive its `Broker` object, and
 Python warns of child processes that are dropped while they run."""
+
+
+def _sharing() -> tuple[str, ...]:
+    """Return the options by which a JVM takes its classes from the archive, if there is one.
+
+    Java ignores an archive of another Java or of other jars.
+    """
+    return (f"-XX:SharedArchiveFile={ARCHIVE}", *QUIET_SHARING) if ARCHIVE.exists() else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +94,25 @@ class Broker:
         secure: directory of `deploy.secure.make`. The broker then speaks TLS, asks for SCRAM passwords, and gives
             nobody but `admin` a right before `tsunagi topics --acls` has. Its users are those that have a password in
             this directory when its log is made. None means that whoever reaches the broker may do everything.
+        java_options: further options for the broker's JVM; None = it uses the archive of classes, if there is one.
     """
 
     def __init__(
-        self, directory: Path, port: int, *, jars: Path = JARS, heap_mb: int = 512, secure: Path | None = None
+        self,
+        directory: Path,
+        port: int,
+        *,
+        jars: Path = JARS,
+        heap_mb: int = 512,
+        secure: Path | None = None,
+        java_options: Sequence[str] | None = None,
     ) -> None:
         self.directory = directory.expanduser().resolve()
         self.port = port
         self._secure = None if secure is None else secure.expanduser().resolve()
         self._jars = jars
         self._heap_mb = heap_mb
+        self._java_options = java_options
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -238,7 +259,7 @@ class Broker:
         arguments = ("format", "--cluster-id", cluster, "--standalone", "--config", format_file.name)
         users = {} if self._secure is None else read_passwords(self._secure)
         with format_arguments(self.directory, arguments, users) as tool:
-            command = [java, *QUIET_JVM, *self._classpath(), *tool]
+            command = [java, *QUIET_JVM, *_sharing(), *self._classpath(), *tool]
             done = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, timeout=120, check=False)
         format_file.unlink()
         if done.returncode != 0:
@@ -252,7 +273,9 @@ class Broker:
             path = self.directory / name
             if path.exists():
                 path.replace(path.with_suffix(".previous.log"))
-        command = [java, f"-Xmx{self._heap_mb}m", *JVM, *self._classpath(), "kafka.Kafka", "server.properties"]
+        options = _sharing() if self._java_options is None else self._java_options
+        command = [java, f"-Xmx{self._heap_mb}m", *JVM, *options, *self._classpath()]
+        command += ["kafka.Kafka", "server.properties"]
         with (self.directory / "console.log").open("wb") as console:
             self._child = subprocess.Popen(
                 command,
