@@ -31,6 +31,10 @@ hypothesis.settings.load_profile("tsunagi")
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
+REPORTED = 15
+"""Number of last lines of a failed test that are shown when it has failed; the summary shows all."""
+
+
 class Parts(LoadScopeScheduling):  # type: ignore[misc]  # without types there
     """Three parts: whole systems, single services and jobs, and what fills the gaps that these leave.
 
@@ -69,12 +73,15 @@ class Modules:
         outcomes = self._outcomes.setdefault(module, Counter())
         if report.when == "call" or report.outcome != "passed":
             outcomes[report.outcome] += 1
+        terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed:  # at once: a run that is ended from outside never comes to its summary
+            lines = (f"    {line}" for line in report.longreprtext.splitlines()[-REPORTED:])
+            terminal.write_line("\n".join([f"\n{report.when} of {report.nodeid}:", *lines]))
         if report.when != "teardown":
             return
         self._left[module] -= 1
         if self._left[module] == 0:
             found = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
-            terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
             minutes = (time.monotonic() - self._began) / 60
             terminal.write_line(f"{minutes:5.1f} min  {module}: {found} in {self._seconds[module]:.0f} s")
 
