@@ -138,6 +138,8 @@ class Trust:
         """Drop a contradiction that this node has found if another owner has lived on for `FORGIVEN_S`."""
         if self.contradiction and now - self._found_at > FORGIVEN_S:
             self.contradiction, self.limit = "", None
+            if not self.generation:  # what the contradiction itself has set
+                self.upto = None
 
     def renew(self) -> None:
         """Reset what belongs to the state that was thrown away."""

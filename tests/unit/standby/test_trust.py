@@ -379,6 +379,8 @@ def test_a_generation_whose_beginning_the_log_may_have_lost_keeps_no_context() -
         trust.founded(second, by_us=False)
         trust.contradict("the log is shorter", upto=25, lost_to=40, now=3.0, right_to=25, scan=second)
         assert [trust.usable(8, 3), trust.usable(9, 5)] == [True, False]
+        trust.forgive(3.1 + FORGIVEN_S)
+        assert trust.usable(100, 5)
 
 
 def test_a_generation_behind_the_place_that_differs_may_declare_it_though_it_was_read_before() -> None:
