@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 import signal
@@ -100,6 +101,20 @@ def truths(path: Path) -> dict[str, dict[int, list[float]]]:
     return found
 
 
+def whole_steps(readings: list[dict[str, str]], lived: set[str], truth: dict[str, dict[int, list[float]]]) -> set[int]:
+    """Return the steps in which each sensor that lived has the mean of both of its readings.
+
+    On an overloaded machine some readings come when their window has been sent, and the mean of one of two readings is
+    another value. What is estimated from such values is not what bounds are promised for.
+    """
+    found: Counter[int] = Counter()
+    for row in readings:
+        values = truth[row["sensor"]].get(int(row["step"]), [])
+        if row["sensor"] in lived and row["quality"] == "exact" and len(values) == 2:
+            found[int(row["step"])] += math.isclose(float(row["value"]), sum(values) / 2, rel_tol=1e-5, abs_tol=1e-6)
+    return {step for step, count in found.items() if count == len(lived)}
+
+
 def test_the_page_from_a_broker_to_values_with_bounds(shell: Shell) -> None:
     top = shell.place
     lines = [line for block in re.findall(r"```console\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
@@ -138,13 +153,14 @@ def test_the_page_from_a_broker_to_values_with_bounds(shell: Shell) -> None:
     tags = Counter(row["quality"] for row in readings)
     assert tags["bounded"], tags
     truth, within, errors = truths(top / "truth.csv"), [], []
+    whole = whole_steps(readings, {row["sensor"] for row in table} - mine, truth)
     for row in estimates:
         values = truth[row["sensor"]].get(int(row["step"]), [])
-        if len(values) == 2:
+        if row["sensor"] in mine and int(row["step"]) in whole and len(values) == 2:
             error = abs(sum(values) / 2 - float(row["value"]))
             within.append(error <= float(row["bound"]))
             errors.append(error)
-    assert len(within) > 200
+    assert len(within) > 200, f"{len(whole)} whole steps"
     assert sum(within) / len(within) >= 0.87, f"{sum(within)} of {len(within)} truths lie within their bounds"
     assert f"- {table[-1]['sensor']}, which is removed" in said["tsunagi apply --yes"]
     assert "in force after" in said["tsunagi apply --yes"]
