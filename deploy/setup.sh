@@ -115,17 +115,15 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
 fi
 
 .venv/bin/python -m tsunagi.jars.fetch
-# Optional: halves what the start of a Spark driver costs.
-if [ ! -f .cache/spark.jsa ]; then
-    echo "setup: archiving the classes that Spark loads (.cache/spark.jsa)"
-    .venv/bin/python -m tsunagi_spark.archive >.cache/spark-archive.log 2>&1 ||
-        echo "setup: no archive, Spark will start slower (.cache/spark-archive.log says why)" >&2
-fi
-if [ ! -f .cache/kafka.jsa ]; then
-    echo "setup: archiving the classes that the broker loads (.cache/kafka.jsa)"
-    .venv/bin/python -m tsunagi.broker.archive >.cache/kafka-archive.log 2>&1 ||
-        echo "setup: no archive, the broker will start slower (.cache/kafka-archive.log says why)" >&2
-fi
+# Optional: halves what the start of a Spark driver, or of the broker, costs.
+archive() {  # name, module
+    [ -f ".cache/$1.jsa" ] && return
+    echo "setup: archiving the classes that $1 loads (.cache/$1.jsa)"
+    .venv/bin/python -m "$2" >".cache/$1-archive.log" 2>&1 ||
+        echo "setup: no archive, $1 will start slower (.cache/$1-archive.log says why)" >&2
+}
+archive spark tsunagi_spark.archive
+archive kafka tsunagi.broker.archive
 if [ -z "$quiet" ]; then
     echo "setup: done ($(.venv/bin/python --version), Java at $(.venv/bin/python -m tsunagi.jars.java), jars in .cache/jars)"
 fi

@@ -1,8 +1,4 @@
-"""`python -m tsunagi_spark.archive`: archives the driver's classes, so that it starts in half the CPU time.
-
-Java's class data sharing (JDK 13 and later) keeps the classes that a training run has loaded and checked. Without the
-archive, or with one of another Java or Spark, everything works too, only slower: Java ignores it then.
-"""
+"""`python -m tsunagi_spark.archive`: archives the driver's classes (tsunagi.jars.archive)."""
 
 from __future__ import annotations
 
@@ -17,14 +13,14 @@ import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
-from tsunagi.jars.java import find_java
+from tsunagi.jars.archive import keep, writing
 from tsunagi.runtime.settings import Settings, SparkSettings
-from tsunagi_spark.session import ARCHIVE, QUIET, start_session
+from tsunagi_spark.session import ARCHIVE, start_session
 
 _BATCHES = 5
 """Batches of the training run: a few, so that everything a batch needs has been loaded."""
 _WAIT_S = 60.0
-"""Longest wait for the training batches, for the end of Java, and for its check of the archive, in seconds each."""
+"""Longest wait for the training batches, and for the end of Java, in seconds each."""
 
 
 def make(path: Path = ARCHIVE) -> None:
@@ -33,10 +29,8 @@ def make(path: Path = ARCHIVE) -> None:
     Raises:
         RuntimeError: Java wrote no archive, or no batch was run.
     """
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
     settings = Settings(spark=SparkSettings(master="local[2]"))
-    session = start_session(settings, java_options=f"-XX:ArchiveClassesAtExit={fresh} {QUIET}")
+    session = start_session(settings, java_options=" ".join(writing(path)))
     gateway: Any = SparkContext._gateway  # noqa: SLF001 - PySpark has no other way to its JVM's process
     java: subprocess.Popen[bytes] = gateway.proc
     columns = "value int"
@@ -54,11 +48,7 @@ def make(path: Path = ARCHIVE) -> None:
     java.wait(_WAIT_S)
     if failed is not None:
         raise RuntimeError("the batches that Java was to learn from failed") from failed
-    check = [find_java(), f"-XX:SharedArchiveFile={fresh}", "-version"]
-    if not fresh.exists() or subprocess.run(check, capture_output=True, timeout=_WAIT_S, check=False).returncode:
-        fresh.unlink(missing_ok=True)  # an archive cut short by a full disk would end every JVM that opens it
-        raise RuntimeError(f"{path}: Java wrote no archive that it can read")
-    fresh.replace(path)
+    keep(path)
 
 
 def _batch(frame: DataFrame, _: int) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from tsunagi.installation import CACHE, SETUP, import_path
+from tsunagi.jars.archive import reading
 from tsunagi.runtime.kafka_client import PROTOCOLS
 from tsunagi.runtime.log import RECOVERED
 from tsunagi.runtime.settings import ConfigError, KafkaSettings, Settings
@@ -19,8 +20,6 @@ JARS = CACHE / "jars" / "spark"
 """Directory into which `tsunagi.jars.fetch` puts the jars of Spark's Kafka connector."""
 ARCHIVE = CACHE / "spark.jsa"
 """Archive of classes that `tsunagi_spark.archive` makes for a quicker start; it is used if it exists."""
-QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-"""Java options: do not report classes that the archive does not have."""
 SOURCE_PREFIX = "kafka."
 """Keys of `[spark] options` that begin with this go to the Kafka source, the others to the session."""
 
@@ -105,8 +104,7 @@ def start_session(settings: Settings, jars: Path = JARS, *, java_options: str = 
         ConfigError: as in `session_options`.
     """
     options = session_options(settings, jars)
-    if not java_options and ARCHIVE.exists():
-        java_options = f"-XX:SharedArchiveFile={ARCHIVE} {QUIET}"
+    java_options = java_options or " ".join(reading(ARCHIVE))
     options[_JAVA_OPTIONS] = f"{options[_JAVA_OPTIONS]} {java_options}".strip()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = import_path(os.environ.get("PYTHONPATH"))

@@ -59,6 +59,10 @@ DRAIN_S = 5.0
 OWN = 0.3
 """Standard deviation of what a sensor does for itself, beside 1 for the load that all share."""
 
+DATA, CONTROL = (TUPLES, RECOVERED, RESULTS), (HEARTBEATS, ACKS, CONTEXTS, PLAN)
+COUNTED = DATA + CONTROL
+"""Topics whose records and bytes are counted: by tuple, and by second."""
+
 
 class Series:
     """What the sensors measure: all follow one load, which changes within some steps."""
@@ -211,8 +215,7 @@ def ends(log: Log) -> dict[str, int]:
     """Return how many records each topic has had."""
     reader = log.reader()
     try:
-        topics = (TUPLES, RECOVERED, RESULTS, ACKS, CONTEXTS, HEARTBEATS, PLAN)
-        return {topic: sum(reader.range(topic, p)[1] for p in range(log.partitions(topic))) for topic in topics}
+        return {topic: sum(reader.range(topic, p)[1] for p in range(log.partitions(topic))) for topic in COUNTED}
     finally:
         reader.close()
 
@@ -224,7 +227,7 @@ def stored(settings: Settings) -> dict[str, int]:
     """
     data = settings.state / "broker" / "data"
     found: dict[str, int] = {}
-    for topic in (TUPLES, RECOVERED, RESULTS, ACKS, CONTEXTS, HEARTBEATS, PLAN):
+    for topic in COUNTED:
         files = data.glob(f"{settings.kafka.prefix}{topic}-*/*.log")
         found[topic] = sum(file.stat().st_size for file in files)
     return found
@@ -364,8 +367,8 @@ def follow(
     }
     found["processes"] = used
     written = {topic: bytes_kept[topic] - kept[topic] for topic in kept}
-    found["bytes_a_tuple"] = {topic: round(written[topic] / edges.tuples, 2) for topic in (TUPLES, RECOVERED, RESULTS)}
-    found["bytes_a_second"] = {topic: round(written[topic] / seconds) for topic in (HEARTBEATS, ACKS, CONTEXTS, PLAN)}
+    found["bytes_a_tuple"] = {topic: round(written[topic] / edges.tuples, 2) for topic in DATA}
+    found["bytes_a_second"] = {topic: round(written[topic] / seconds) for topic in CONTROL}
     found["records_a_second"] = {topic: round((told[topic] - counted[topic]) / seconds, 1) for topic in told}
     return found
 

@@ -148,8 +148,7 @@ def judge(rig: Rig, changes: Changes, *, away: frozenset[str] = frozenset()) -> 
     wrong: list[str] = []
     last = min(series[name][-1][0] for name in changes.steady)
     measured = late = 0
-    aside = late_values(rig)
-    ids = {sensor.key: sensor.id for sensor in table.sensors}
+    aside = {(names[sensor], step) for sensor, step in late_values(rig)}
     for name in changes.steady:
         steps = [step for step, _, _ in series[name] if step <= last]
         if steps != list(range(steps[0], last + 1)):
@@ -159,7 +158,7 @@ def judge(rig: Rig, changes: Changes, *, away: frozenset[str] = frozenset()) -> 
             measured += exact
             if exact and abs(value - mean_at(stream[name], step, rig.origin_us, rig.inputs.steps)) > 1e-9:
                 wrong.append(f"{name}: another value at step {step}")
-            elif not exact and (ids[name], step) in aside:
+            elif not exact and (name, step) in aside:
                 late += 1
             elif not exact and step > begin and changes.rows[name][1] not in away:
                 wrong.append(f"{name}: no measured value at step {step}, although its edge lived")

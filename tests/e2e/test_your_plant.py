@@ -92,16 +92,19 @@ def rows_of(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def truths(path: Path) -> dict[str, dict[int, list[float]]]:
-    """Return by sensor what was measured in each step of a second, which is named by its end."""
+def truths(path: Path) -> dict[str, dict[int, float]]:
+    """Return by sensor the mean of both readings of each step of a second that has two; its end names the step."""
     found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for time_s, topic, name, value in csv.reader(path.read_text().splitlines()):
         device = ".".join(topic.split("/")[1:])
         found[device if name == "light" else f"{device}.{name}"][-int(-float(time_s) // 1)].append(float(value))
-    return found
+    return {
+        sensor: {step: sum(values) / 2 for step, values in steps.items() if len(values) == 2}
+        for sensor, steps in found.items()
+    }
 
 
-def whole_steps(readings: list[dict[str, str]], lived: set[str], truth: dict[str, dict[int, list[float]]]) -> set[int]:
+def whole_steps(readings: list[dict[str, str]], lived: set[str], truth: dict[str, dict[int, float]]) -> set[int]:
     """Return the steps in which each sensor that lived has the mean of both of its readings.
 
     On an overloaded machine some readings come when their window has been sent, and the mean of one of two readings is
@@ -109,9 +112,10 @@ def whole_steps(readings: list[dict[str, str]], lived: set[str], truth: dict[str
     """
     found: Counter[int] = Counter()
     for row in readings:
-        values = truth[row["sensor"]].get(int(row["step"]), [])
-        if row["sensor"] in lived and row["quality"] == "exact" and len(values) == 2:
-            found[int(row["step"])] += math.isclose(float(row["value"]), sum(values) / 2, rel_tol=1e-5, abs_tol=1e-6)
+        step = int(row["step"])
+        if row["sensor"] in lived and row["quality"] == "exact" and step in truth[row["sensor"]]:
+            mean = truth[row["sensor"]][step]
+            found[step] += math.isclose(float(row["value"]), mean, rel_tol=1e-5, abs_tol=1e-6)
     return {step for step, count in found.items() if count == len(lived)}
 
 
@@ -152,14 +156,12 @@ def test_the_page_from_a_broker_to_values_with_bounds(shell: Shell) -> None:
     assert {row["sensor"] for row in estimates} >= mine
     tags = Counter(row["quality"] for row in readings)
     assert tags["bounded"], tags
-    truth, within, errors = truths(top / "truth.csv"), [], []
+    truth, within = truths(top / "truth.csv"), []
     whole = whole_steps(readings, {row["sensor"] for row in table} - mine, truth)
     for row in estimates:
-        values = truth[row["sensor"]].get(int(row["step"]), [])
-        if row["sensor"] in mine and int(row["step"]) in whole and len(values) == 2:
-            error = abs(sum(values) / 2 - float(row["value"]))
-            within.append(error <= float(row["bound"]))
-            errors.append(error)
+        step = int(row["step"])
+        if row["sensor"] in mine and step in whole and step in truth[row["sensor"]]:
+            within.append(abs(truth[row["sensor"]][step] - float(row["value"])) <= float(row["bound"]))
     assert len(within) > 100, f"{len(whole)} whole steps"
     assert sum(within) / len(within) >= 0.87, f"{sum(within)} of {len(within)} truths lie within their bounds"
     assert f"- {table[-1]['sensor']}, which is removed" in said["tsunagi apply --yes"]

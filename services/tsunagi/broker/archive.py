@@ -1,12 +1,7 @@
-"""`python -m tsunagi.broker.archive`: archives the broker's classes, so that it starts in half the CPU time.
-
-Java's class data sharing (JDK 13 and later) keeps the classes that a training run has loaded and checked. Without the
-archive, or with one of another Java or of other jars, everything works too, only slower: Java ignores it then.
-"""
+"""`python -m tsunagi.broker.archive`: archives the broker's classes (tsunagi.jars.archive)."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -16,12 +11,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tsunagi.broker.broker import ARCHIVE, Broker
 from tsunagi.broker.checks import free_port
-from tsunagi.broker.configuration import QUIET_SHARING
-from tsunagi.jars.java import find_java
+from tsunagi.jars.archive import keep, writing
 
 _WAIT_S = 60.0
-"""Longest wait for the training record, for the end of the broker, and for Java's check of the archive, in seconds
-each."""
+"""Longest wait for the training record, and for the end of the broker, in seconds each."""
 
 
 def make(path: Path = ARCHIVE) -> None:
@@ -31,22 +24,15 @@ def make(path: Path = ARCHIVE) -> None:
         RuntimeError: Java wrote no archive, or the broker did not give the record.
         BrokerError: the broker did not start.
     """
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as directory:
-        options = (f"-XX:ArchiveClassesAtExit={fresh}", *QUIET_SHARING)
-        broker = Broker(Path(directory), free_port(), java_options=options)
+        broker = Broker(Path(directory), free_port(), java_options=writing(path))
         broker.start()
         try:
             broker.wait_ready()
             _use(broker.servers)
         finally:
             broker.stop(_WAIT_S)  # the JVM writes the archive when it ends
-    check = [find_java(), f"-XX:SharedArchiveFile={fresh}", "-version"]
-    if not fresh.exists() or subprocess.run(check, capture_output=True, timeout=_WAIT_S, check=False).returncode:
-        fresh.unlink(missing_ok=True)  # an archive cut short by a full disk would end every JVM that opens it
-        raise RuntimeError(f"{path}: Java wrote no archive that it can read")
-    fresh.replace(path)
+    keep(path)
 
 
 def _use(servers: str) -> None:

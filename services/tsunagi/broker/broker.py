@@ -39,10 +39,11 @@ from tsunagi.broker.checks import (
     free_port,
     usable_java,
 )
-from tsunagi.broker.configuration import JVM, QUIET_JVM, QUIET_SHARING, read_properties, write_properties
+from tsunagi.broker.configuration import JVM, QUIET_JVM, read_properties, write_properties
 from tsunagi.broker.secure import BROKERS, admin_options, format_arguments, read_passwords
 from tsunagi.broker.secure import properties as secure_properties
 from tsunagi.installation import CACHE
+from tsunagi.jars import archive
 from tsunagi.runtime.birth import born
 
 READY_S = 180.0
@@ -63,14 +64,6 @@ _TAIL_LINES = 12
 _STARTED: list[subprocess.Popen[bytes]] = []
 """Broker processes that this process has started. They are kept because a broker may outlive its `Broker` object, and
 Python warns of child processes that are dropped while they run."""
-
-
-def _sharing() -> tuple[str, ...]:
-    """Return the options by which a JVM takes its classes from the archive, if there is one.
-
-    Java ignores an archive of another Java or of other jars.
-    """
-    return (f"-XX:SharedArchiveFile={ARCHIVE}", *QUIET_SHARING) if ARCHIVE.exists() else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +252,7 @@ class Broker:
         arguments = ("format", "--cluster-id", cluster, "--standalone", "--config", format_file.name)
         users = {} if self._secure is None else read_passwords(self._secure)
         with format_arguments(self.directory, arguments, users) as tool:
-            command = [java, *QUIET_JVM, *_sharing(), *self._classpath(), *tool]
+            command = [java, *QUIET_JVM, *archive.reading(ARCHIVE), *self._classpath(), *tool]
             done = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, timeout=120, check=False)
         format_file.unlink()
         if done.returncode != 0:
@@ -273,7 +266,7 @@ class Broker:
             path = self.directory / name
             if path.exists():
                 path.replace(path.with_suffix(".previous.log"))
-        options = _sharing() if self._java_options is None else self._java_options
+        options = archive.reading(ARCHIVE) if self._java_options is None else self._java_options
         command = [java, f"-Xmx{self._heap_mb}m", *JVM, *options, *self._classpath()]
         command += ["kafka.Kafka", "server.properties"]
         with (self.directory / "console.log").open("wb") as console:

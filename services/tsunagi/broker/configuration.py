@@ -19,9 +19,6 @@ JVM = (
 QUIET_JVM = ("-Xmx128m", "-XX:TieredStopAtLevel=1")
 """Options of the JVM of a tool that runs for a second: a small heap and a fast start."""
 
-QUIET_SHARING = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
-"""Options of a JVM with an archive of classes: it does not report classes that the archive does not have."""
-
 
 def read_properties(path: Path = TEMPLATE) -> dict[str, str]:
     """Return the properties of a file without its comments; values that a template leaves open are still ``$name``."""

@@ -94,6 +94,11 @@ class Trust:
             return False
         return self.upto is None or offset <= self.upto or (generation == self.generation != 0)
 
+    def bounds(self) -> list[int]:
+        """Return the offsets beyond which no context is searched for, as far as there are any."""
+        known = (self.upto, self.limit, self.acknowledged)
+        return [offset for offset in known if offset is not None]
+
     def due(self, now: float) -> bool:
         """Return whether a comparison is due; if so, the next one is due `CHECK_S` later."""
         if now - self._checked_at < CHECK_S:

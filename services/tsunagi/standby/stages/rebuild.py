@@ -20,8 +20,7 @@ class RebuildStage(GatheringStage):
     def _read(self, first: int, now: float) -> StageTurn:
         trust, intake = self.shared.trust, self.shared.intake
         if self._may_search():
-            known = (intake.end, trust.upto, trust.limit, trust.acknowledged)
-            return self._read_context(now, trust.place, min(offset for offset in known if offset is not None))
+            return self._read_context(now, trust.place, min([intake.end, *trust.bounds()]))
         if (turn := self._is_gone(first, now)) is not None:
             return turn
         self.shared.processor.fault.end()
@@ -38,5 +37,4 @@ class RebuildStage(GatheringStage):
         """
         trust = self.shared.trust
         stateless = self.shared.slot.book is None and self.shared.intake.level1 is None
-        unfit = trust.upto is not None or trust.limit is not None or trust.acknowledged is not None
-        return stateless and not trust.searched and unfit
+        return stateless and not trust.searched and bool(trust.bounds())

@@ -85,10 +85,9 @@ class WatchStage(ReadingStage):
             reason, silence = self._suspect(owner, now)
             if reason:
                 return self._promote(reason, silence, now)
-            if not shared.doubted and shared.settings.standby.speculate:
-                turn = self._speculate(owner, now)
-                if turn.actions or turn.stage is not None:
-                    return turn
+            may = not shared.doubted and shared.settings.standby.speculate
+            if may and (turn := self._speculate(owner, now)).actions:
+                return turn
         elif self._speculation is not None:
             return StageTurn(self._end_speculation(fault.text))
         if not detector.connected(now):
