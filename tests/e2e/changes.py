@@ -15,13 +15,11 @@ from tsunagi.local.apply import apply_table
 from tsunagi.runtime import columns
 from tsunagi.runtime.csv_text import row_writer
 from tsunagi.runtime.fleet_table import unpack_table
-from tsunagi.runtime.log import LATE
-from tsunagi.runtime.messages import EXACT, Late
+from tsunagi.runtime.messages import EXACT
 from tsunagi.runtime.results import ResultsReader
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import StepsSettings
 from tsunagi.system.fleet_table import table_record
-from tsunagi.system.topics import read_partition
 
 KINDS = ("add", "remove", "move", "rename")
 """The kinds of changes."""
@@ -148,7 +146,7 @@ def judge(rig: Rig, changes: Changes, *, away: frozenset[str] = frozenset()) -> 
     wrong: list[str] = []
     last = min(series[name][-1][0] for name in changes.steady)
     measured = late = 0
-    aside = {(names[sensor], step) for sensor, step in late_values(rig)}
+    aside = {(names[sensor], batch.step) for batch in rig.late() for sensor in columns.sensors(batch.sensor).tolist()}
     for name in changes.steady:
         steps = [step for step, _, _ in series[name] if step <= last]
         if steps != list(range(steps[0], last + 1)):
@@ -163,16 +161,6 @@ def judge(rig: Rig, changes: Changes, *, away: frozenset[str] = frozenset()) -> 
             elif not exact and step > begin and changes.rows[name][1] not in away:
                 wrong.append(f"{name}: no measured value at step {step}, although its edge lived")
     return Judged(sum(len(series[name]) for name in changes.steady), measured, late, wrong, series)
-
-
-def late_values(rig: Rig) -> set[tuple[int, int]]:
-    """Return (sensor, step) of all values that came when the step had closed."""
-    found: set[tuple[int, int]] = set()
-    for record in read_partition(rig.log, LATE, 0):
-        message = Late.FromString(record.value or b"")
-        if message.reason == "closed":
-            found.update((sensor, message.batch.step) for sensor in columns.sensors(message.batch.sensor).tolist())
-    return found
 
 
 def mean_at(stream: np.ndarray, step: int, origin_us: int, steps: StepsSettings) -> float:

@@ -24,11 +24,13 @@ from tsunagi.local.queries import list_queries
 from tsunagi.local.up import System
 from tsunagi.query.results import QueryBlock, QueryResults
 from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.log import LATE
+from tsunagi.runtime.messages import Late, TupleBatch
 from tsunagi.runtime.settings import Settings, load
 from tsunagi.runtime.toml_text import to_toml
 from tsunagi.system import processes
 from tsunagi.system.processes import Process
-from tsunagi.system.topics import quiet_log
+from tsunagi.system.topics import quiet_log, read_partition
 
 PATIENCE_S = 300.0
 SLOTS = 2
@@ -322,6 +324,16 @@ class Rig:
             found = list(results.blocks())
             assert results.unreadable_count == 0
             return found
+
+    def late(self) -> list[TupleBatch]:
+        """Return the batches of living edges that came when their step had closed: an overloaded machine took the time.
+
+        They stand in the topic `late`, and results have nothing of them. A test that compares results with what edges
+        were given counts them apart.
+        """
+        records = read_partition(self.log, LATE, 0)
+        found = [Late.FromString(record.value or b"") for record in records]
+        return [message.batch for message in found if message.reason == "closed"]
 
     def report(self, what: str) -> str:
         """Return a message with the ends of all logs."""
