@@ -26,7 +26,16 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tsunagi.recovery.errors import ModelError
-from tsunagi.recovery.estimation import FitReport, about_of, base_of, duplicates, estimate, read_often, units_of
+from tsunagi.recovery.estimation import (
+    FitReport,
+    about_of,
+    base_of,
+    duplicates,
+    estimate,
+    read_often,
+    unfitted,
+    units_of,
+)
 from tsunagi.recovery.fit import HistoryColumns, described, period_of
 from tsunagi.recovery.history import list_history
 from tsunagi.recovery.model import Model
@@ -146,7 +155,7 @@ def fit_history(
         scale, _ = units_of(mean, sd)
         waves = None if base.profile is None else base.profile * (base.scale / scale)
         moments = GivenMoments({lag: of.moments(mean, scale) for lag, of in sums.items()})
-        return HistoryPart(replace(base, mean=mean, scale=scale, profile=waves), moments)
+        return HistoryPart(unfitted(names, mean, scale).around(mean, waves), moments)
 
     try:
         searched = whole_steps(work, chosen)
@@ -174,7 +183,7 @@ def fit_history(
         "outside_range": counted.outside,
         "sample_steps": chosen.end - chosen.first,
     }
-    return replace(model, about=about), report
+    return model.with_words(about=about), report
 
 
 def _of_all(report: FitReport, sums: HistorySums, work: HistorySteps, searched: Floats, keep: Places) -> FitReport:

@@ -27,6 +27,7 @@ from tsunagi.recovery.helpers import (
     steps_within,
     variance_threshold,
 )
+from tsunagi.recovery.low_rank import LowRankInverse
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.sensors import SensorTable
@@ -166,7 +167,7 @@ class Helping:
         dead: AbstractSet[str],
         distrusted: npt.NDArray[np.intp],
         cap: int,
-        precision: Floats | None,
+        precision: Floats | LowRankInverse | None,
         factors: Floats,
     ) -> _Chosen:
         lost = np.array([edge in dead or not edge for edge in self._edges])
@@ -180,7 +181,7 @@ class Helping:
             limits[self._own] = own
             if precision is not None:
                 limits[self._own], until = self._limits(own, out, precision, places)
-            found = choose_helpers(self.model.prior, self._own, places, limits, cap=cap)
+            found = choose_helpers(self.model.kept()[1], self._own, places, limits, cap=cap)
         except HelpersError:  # the model is numerically too near to singular: no helpers
             return _Chosen(Wanted(unmet=(("no helper", int(lost[self._own].sum())),)), until)
         order = np.argsort(self._ids[found.chosen])
@@ -195,7 +196,7 @@ class Helping:
         return _Chosen(wanted, until)
 
     def _limits(
-        self, strict: Floats, out: Mapping[str, int], precision: Floats, lost: npt.NDArray[np.intp]
+        self, strict: Floats, out: Mapping[str, int], precision: Floats | LowRankInverse, lost: npt.NDArray[np.intp]
     ) -> tuple[Floats, dict[str, float]]:
         """Return the limits of the variances for `choose_helpers`, and when helping is given up.
 
@@ -207,7 +208,7 @@ class Helping:
         Args:
             strict: float64[own], the variances that eps and delta allow.
             out: as in `decide`.
-            precision: float64[n, n], the inverse of the model's prior covariance.
+            precision: the inverse of the model's prior covariance.
             lost: the places of lost sensors in the model.
 
         Returns:

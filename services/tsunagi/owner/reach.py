@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tsunagi.recovery.forms import inverse
+from tsunagi.recovery.low_rank import LowRank, LowRankInverse
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats
 
@@ -27,10 +28,10 @@ class Known:
     """What is known of one model.
 
     Attributes:
-        precision: float64[n, n], the inverse of the prior covariance; None = it is being computed, or is not possible.
+        precision: the inverse of the prior covariance; None = it is being computed, or is not possible.
     """
 
-    precision: Floats | None = None
+    precision: Floats | LowRankInverse | None = None
 
 
 class Reach:
@@ -64,4 +65,5 @@ REACH = Reach()
 
 def _make(model: Model, known: Known) -> None:
     with contextlib.suppress(np.linalg.LinAlgError):
-        known.precision = inverse(model.prior)
+        prior = model.kept()[1]
+        known.precision = prior.inverse() if isinstance(prior, LowRank) else inverse(prior)

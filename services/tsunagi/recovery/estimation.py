@@ -21,10 +21,11 @@ import numpy.typing as npt
 
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.forms import choose_form
-from tsunagi.recovery.model import Model, half_width
-from tsunagi.recovery.moments import detect_period
+from tsunagi.recovery.low_rank import LowRank
+from tsunagi.recovery.model import LowRankModel, Model, half_width
+from tsunagi.recovery.moments import MOST_CAUSES, Structure, detect_period
 from tsunagi.recovery.progress import FitStage, ProgressReporter
-from tsunagi.recovery.search import Candidate, HistoryPart, StructureSearch
+from tsunagi.recovery.search import ROWS_A_CAUSE, Candidate, HistoryPart, StructureSearch
 from tsunagi.recovery.trial import Edges, Trial, evenly, run_trial
 from tsunagi.runtime.columns import Floats
 
@@ -45,9 +46,16 @@ LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 REPORTED_DELTA = 0.9
 """Probability of the bounds that the report of a fit is about."""
 SEARCHED = 1000
-"""Most sensors with which a structure is searched, evenly chosen from every edge: the search makes and tries some fifty
-models with n^3 operations each. What it finds is tried once more with all sensors."""
-TRIED_MODELS = 60
+"""Most sensors with which a structure is searched as they are."""
+THINNED = 500
+"""Number of sensors with which a structure is searched where there are more, evenly chosen from every edge: the search
+makes and tries some seventy models. What it finds is tried once more with all sensors."""
+WHOLE_AT_MOST = 5000
+"""Most sensors for which a model with whole matrices is fitted: each takes 8 n^2 bytes, and its inverse 2 n^3
+operations."""
+AS_GOOD = 1.02
+"""A model of low rank is taken if it errs by no more than this times what the best model errs."""
+TRIED_MODELS = 70
 """Number of models that a search tries, roughly, for the estimate of its time."""
 TRIAL_INVERSES = 3.0
 """To make and try a model takes about as many operations as this many inverses of a matrix of its sensors (n^3
@@ -75,6 +83,7 @@ class FitReport:
         transition: "diagonal", "innovation" or "full" (`moments`).
         persistence: the diagonal of F; its mean where F is full.
         shrinkage: weight of the target (independent sensors) in the covariance.
+        rank: most shared causes in a covariance of low rank; 0 = it is whole, and shrunk.
         lag: steps over which innovations are taken; 0 where there are none.
         profile: [period, harmonics] of the profile; empty if there is none.
         condition: condition number of Q and prior, infinite if singular; nugget: what the filter adds to their
@@ -95,6 +104,7 @@ class FitReport:
     transition: str
     persistence: float
     shrinkage: float
+    rank: int
     lag: int
     profile: tuple[int, ...]
     condition: float
@@ -132,8 +142,8 @@ def estimate(
             None means that `history` is all there is.
         progress: reports how far the fit is; None reports nothing.
 
-    The structure is searched with `SEARCHED` sensors at most. The trial that calibrates the bounds, and the model
-    itself, have all sensors.
+    The structure is searched with `SEARCHED` sensors at most, and with `THINNED` where there are more. The trial that
+    calibrates the bounds, and the model itself, have all sensors.
 
     Returns:
         the model, whose `about` holds the report, and the report.
@@ -163,9 +173,10 @@ def estimate(
     groups = _groups(edge_of)
 
     split = len(rows) - max(LEAST_STEPS // 3, round(MASKED_SHARE * len(rows)))
-    base = _base(kept, mean, scale)
-    tried = thinned(edge_of, SEARCHED)
-    some, edge_of_some = len(tried) < len(keep), [edge_of[place] for place in tried]
+    base = unfitted(kept, mean, scale)
+    some = len(keep) > SEARCHED
+    tried = thinned(edge_of, THINNED if some else SEARCHED)
+    edge_of_some = [edge_of[place] for place in tried]
     progress = progress or ProgressReporter()
     searching = f"searching for the structure with {len(tried)} of {len(keep)} sensors"
     operations = TRIAL_INVERSES * float(len(keep)) ** 3
@@ -175,7 +186,7 @@ def estimate(
     search = StructureSearch(
         rows[:, tried] if some else rows,
         split,
-        _base(tuple(kept[place] for place in tried), mean[tried], scale[tried]) if some else base,
+        unfitted(tuple(kept[place] for place in tried), mean[tried], scale[tried]) if some else base,
         _groups(edge_of_some),
         first_step,
         halves(edge_of_some) if len(keep) <= MOMENTS_AT_MOST else (),
@@ -183,17 +194,23 @@ def estimate(
         tried=_counted(progress),
     )
     search.run()
+    if some:
+        search.try_ranks()
     if period == "auto":
         period = detect_period(((rows[:split] - mean) / scale)[:, tried])
     if period is not None:
         search.try_profiles(period)
-    candidates = search.decide()
+    candidates = preferred(search.decide(), len(keep)) if some else search.decide()
     structure, profile = candidates[0].structure, search.profile if candidates[0].profiled else ()
     trial = search.trial
     progress.begin(TRYING)
     if some or structure != search.best or profile != search.profile:
-        earlier = HistoryPart.of(rows[:split], base, profile, first_step).model(structure)
-        trial = run_trial(earlier, rows[split - 1 :], groups, first_step + split - 1)
+        earlier, at = HistoryPart.of(rows[:split], base, profile, first_step), first_step + split - 1
+        tries = ranks_beside(structure, split) if some else [structure]
+        trials = {tried: run_trial(earlier.model(tried), rows[split - 1 :], groups, at) for tried in tries}
+        structure = min(trials, key=lambda tried: trials[tried].score)
+        trial = trials[structure]
+        del earlier
     candidates = [candidate for candidate in candidates if profile or not candidate.profiled]
 
     progress.begin(MAKING)
@@ -216,8 +233,9 @@ def estimate(
         constant=tuple(name for name, stands in zip(kept, constant, strict=True) if stands),
         duplicated=duplicates(rows, kept, constant),
         transition=structure.transition,
-        persistence=float(np.mean(np.diag(model.F))),
+        persistence=float(np.mean(model.transition if model.diagonal else np.diag(model.F))),
         shrinkage=structure.shrinkage,
+        rank=structure.rank,
         lag=structure.lag,
         profile=profile,
         condition=checked.condition,
@@ -233,6 +251,26 @@ def estimate(
     written = [candidate.written() for candidate in candidates]
     about = about_of(report) | {"structure": asdict(structure), "candidates": written}
     return model.with_words(about=about, calibration=calibration), report
+
+
+def preferred(candidates: list[Candidate], sensors: int) -> list[Candidate]:
+    """Return candidates with the one that a fleet of many sensors takes first.
+
+    That is the best one, unless one of low rank errs by no more than `AS_GOOD` or whole matrices would be too large.
+    """
+    low = next((candidate for candidate in candidates if candidate.structure.rank), None)
+    best = candidates[0]
+    if low is None or (sensors <= WHOLE_AT_MOST and low.score > best.score + np.log(AS_GOOD)):
+        return candidates
+    return [low, *(candidate for candidate in candidates if candidate is not low)]
+
+
+def ranks_beside(structure: Structure, steps: int) -> list[Structure]:
+    """Return what is tried with all sensors of a structure that was found with some: they may share more causes."""
+    if not structure.rank:
+        return [structure]
+    ranks = [structure.rank * more for more in (1, 2, 4)]
+    return [replace(structure, rank=rank) for rank in ranks if rank <= min(MOST_CAUSES, steps // ROWS_A_CAUSE)]
 
 
 def thinned(edge_of: Sequence[str], most: int) -> list[int]:
@@ -265,7 +303,7 @@ def read_often(history: Floats) -> list[int]:
 def base_of(names: tuple[str, ...], rows: Floats, profile: tuple[int, ...], first_step: int) -> Model:
     """Return a model with names, means, scales and profile of rows, float64[T, n]; its other parts mean nothing."""
     mean, scale, _ = _scales(rows)
-    return HistoryPart.of(rows, _base(names, mean, scale), profile, first_step).base
+    return HistoryPart.of(rows, unfitted(names, mean, scale), profile, first_step).base
 
 
 def about_of(report: FitReport) -> dict[str, Any]:
@@ -274,9 +312,11 @@ def about_of(report: FitReport) -> dict[str, Any]:
     return found | {"condition": report.condition if np.isfinite(report.condition) else None}
 
 
-def _base(names: tuple[str, ...], mean: Floats, scale: Floats) -> Model:
+def unfitted(names: tuple[str, ...], mean: Floats, scale: Floats) -> Model:
+    """Return a model with names, means and scales; its other parts mean nothing."""
     n = len(names)
-    return Model(names, mean, scale, np.zeros(n), np.eye(n), np.eye(n), np.zeros(n))
+    nothing = LowRank(np.zeros((n, 0)), np.ones(n))
+    return LowRankModel(names, mean=mean, scale=scale, transition=np.zeros(n), noise=nothing, known=nothing)
 
 
 def _moments(part: HistoryPart, candidates: list[Candidate]) -> dict[int, Floats]:

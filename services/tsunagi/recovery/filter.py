@@ -20,18 +20,9 @@ from scipy import linalg
 from tsunagi.recovery import lapack
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.factors import Factors, Places, Traits
-from tsunagi.recovery.forms import (
-    FEW,
-    FORMS,
-    PRECISION_LIMIT,
-    Choice,
-    State,
-    cholesky,
-    choose_form,
-    inverse,
-    widened_form,
-)
-from tsunagi.recovery.model import Model, half_width
+from tsunagi.recovery.forms import FEW, FORMS, PRECISION_LIMIT, Choice, State, cholesky, choose_form, inverse
+from tsunagi.recovery.model import LowRankModel, Model, half_width
+from tsunagi.recovery.widened import widened_form
 from tsunagi.runtime.columns import U32, Bytes, Floats, pack_arrays, unpack_arrays
 from tsunagi.runtime.messages import BOUNDED, EXACT, UNBOUNDED
 
@@ -134,7 +125,8 @@ class Recovery:
         self._inflation = model.inflation(self._delta)
         # True for a large model of a stationary process. With small models every step is computed as the equations
         # say.
-        self._stays_unread = len(model) > FEW and model.diagonal and not model.drift.any()
+        large = len(model) > FEW or isinstance(model, LowRankModel)
+        self._stays_unread = large and model.diagonal and not model.drift.any()
         self.form, self.condition, self.nugget = choice.name, choice.condition, choice.nugget
         self.reason = f"condition number {self.condition:.2g}, precision form up to {PRECISION_LIMIT:.0e}"
         if self.nugget:
@@ -346,6 +338,8 @@ class Recovery:
             raise ValueError("recovery: found no step, expected one before its posterior is asked for")
         if not len(state.missing):
             return state.x, state.missing, np.empty((0, 0))
+        if not len(state.spread):
+            return state.x, state.missing, self.model.prior
         lower = np.tril(state.spread)
         whole = inverse(state.spread) if self.form == "precision" else lower + np.tril(lower, -1).T
         return state.x, state.missing, whole
@@ -432,6 +426,8 @@ class Recovery:
             except linalg.LinAlgError:
                 pass
             self.restarts += 1
+        if isinstance(self.model, LowRankModel) and len(missing) == len(readings):
+            return State(missing, np.empty((0, 0)), readings, self.model.known.variances)
         return self._form.first(readings, missing)
 
     def context(self) -> bytes:
@@ -445,7 +441,7 @@ class Recovery:
             arrays["distrusted"] = np.flatnonzero(self.distrusted).astype(U32)
         if state is not None:
             arrays["missing"] = state.missing.astype(U32)
-            arrays["spread"] = state.spread[np.tril_indices(len(state.missing))]
+            arrays["spread"] = state.spread[np.tril_indices(len(state.spread))]
             arrays["x"] = state.x
             arrays["age"] = self._age[state.missing].astype(U32)
         return pack_arrays(arrays)
@@ -476,12 +472,13 @@ class Recovery:
         missing = arrays["missing"].astype(np.intp)
         m = len(missing)
         lower, x = arrays["spread"].astype(np.float64), arrays["x"].astype(np.float64)
+        size = 0 if isinstance(self.model, LowRankModel) and not len(lower) else m
         # Contexts of earlier versions have no ages.
         age = arrays["age"].astype(np.intp) if "age" in rest else np.zeros(m, dtype=np.intp)
-        if lower.shape != (m * (m + 1) // 2,) or x.shape != (n,) or age.shape != (m,) or (m and missing[-1] >= n):
+        if lower.shape != (size * (size + 1) // 2,) or x.shape != (n,) or age.shape != (m,) or (m and missing[-1] >= n):
             raise ModelError(f"recovery: the context's arrays do not fit together (m = {m}, n = {n})")
-        spread = np.zeros((m, m))
-        spread[np.tril_indices(m)] = lower
+        spread = np.zeros((size, size))
+        spread[np.tril_indices(size)] = lower
         self._state = State(missing, spread, x, np.empty(0))
         self._age[missing] = age
 

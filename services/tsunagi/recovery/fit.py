@@ -278,7 +278,8 @@ def described(model: Model, sensors: Sequence[Sensor], steps: StepsSettings, cut
 def summary(model: Model, report: FitReport, steps: StepsSettings) -> list[str]:
     """Return lines that say what was fitted, how good it is, and what is odd about the sensors."""
     profile = f"profile of {report.profile[0]} steps" if report.profile else "no profile"
-    structure = f"persistence {report.persistence:.3g}, shrinkage {report.shrinkage:g}"
+    size = f"at most {report.rank} shared causes" if report.rank else f"shrinkage {report.shrinkage:g}"
+    structure = f"persistence {report.persistence:.3g}, {size}"
     naive = f"last value {report.last_value_nrmse:.3f}, mean {report.mean_nrmse:.3f}"
     trial = f"trial on {report.masked_values} hidden values: error {report.nrmse:.3f} standard deviations ({naive})"
     lines = [

@@ -19,11 +19,13 @@ from scipy.sparse.linalg import ArpackError, eigsh
 
 from tsunagi.recovery import lapack
 from tsunagi.recovery.errors import ModelError
-from tsunagi.recovery.model import NEGATIVE_SHARE, Model
-from tsunagi.recovery.symmetric import mirror
+from tsunagi.recovery.low_rank import LowRankInverse
+from tsunagi.recovery.model import LowRankModel, Model
+from tsunagi.recovery.model_checks import NEGATIVE_SHARE
 from tsunagi.runtime.columns import Floats
 
 Places = npt.NDArray[np.intp]
+Matrix = Floats | LowRankInverse
 
 PRECISION_LIMIT = 1e7
 """Up to this condition number of Q and of the prior, the precision form agrees with the literal equations to 1e-8."""
@@ -56,7 +58,8 @@ class State:
 
     Attributes:
         missing: intp[m], ascending: the missing set Z.
-        spread: float64[m, m], lower triangle valid: precision or covariance of X on Z, depending on the form.
+        spread: float64[m, m], lower triangle valid: precision or covariance of X on Z, depending on the form. Empty if
+            nothing has been read yet of a model of low rank: the prior, as a whole matrix, would be large.
         x: float64[n]: readings, and on Z the posterior mean; float64[n, k] for k runs with the same missing sets.
         variance: float64[m]: variances of X on Z.
     """
@@ -89,11 +92,12 @@ class PrecisionForm:
     brings to zero. With K = P + H[Z,Z] the new precision is K's Schur complement L[Z',Z'] - G[Z',Z] K^-1 G[Z',Z]'
     (docs/explanation/recovery-model.md).
 
-    With a diagonal F, the rows that a step reads for its missing set are those that the next step reads for its last
-    one. If little is missing they are kept, since nothing else takes as long as reading rows from memory.
+    With a diagonal F, L may be the inverse of a covariance of low rank. Otherwise the rows that a step reads for its
+    missing set are those that the next step reads for its last one. If little is missing they are kept, since nothing
+    else takes as long as reading rows from memory.
     """
 
-    def __init__(self, model: Model, prior_precision: Floats, precision: Floats) -> None:
+    def __init__(self, model: Model, prior_precision: Matrix, precision: Matrix) -> None:
         self._model = model
         self._rows = np.empty((0, len(model)))
         self._block = np.empty((0, 0))
@@ -102,7 +106,7 @@ class PrecisionForm:
         self._precision = precision  # L
         self._pair: Floats | None = None  # W; with a diagonal F it is L with its rows and columns rescaled
         if not model.diagonal:
-            self._pair = _pair_precision(precision, model.transition)
+            self._pair = _pair_precision(dense(precision), model.transition)
 
     def __copy__(self) -> PrecisionForm:
         """Return another form with the same matrices, which keeps rows of its own."""
@@ -113,9 +117,10 @@ class PrecisionForm:
     def matrices(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Return prior^-1, L = Q^-1, G = L F and H = F' L F, float64[n, n] each."""
         n, f = len(self._model), self._model.transition
+        prior, noise = dense(self._prior_precision), dense(self._precision)
         if self._pair is None:
-            return self._prior_precision, self._precision, self._precision * f, f[:, None] * self._precision * f
-        return self._prior_precision, self._precision, -self._pair[:n, n:], self._pair[n:, n:]
+            return prior, noise, noise * f, f[:, None] * noise * f
+        return prior, noise, -self._pair[:n, n:], self._pair[n:, n:]
 
     def first(self, readings: Floats, missing: Places) -> State:
         pull, precision = _read(self._prior_precision, missing, readings, missing)
@@ -161,7 +166,7 @@ class PrecisionForm:
 
     def _read_now(self, missing: Places, surprise: Floats) -> tuple[Floats, ...]:
         """Return L[Z'] @ surprise and L[Z',Z'], and keep the rows if they are few."""
-        if len(missing) * len(self._model) > KEPT:
+        if isinstance(self._precision, LowRankInverse) or len(missing) * len(self._model) > KEPT:
             self._rows_of = None
             return _read(self._precision, missing, surprise, missing)
         if len(self._rows) < len(missing):
@@ -185,12 +190,19 @@ def _pair_precision(precision: Floats, transition: Floats) -> Floats:
     return pair
 
 
-def _read(matrix: Floats, rows: Places, vector: Floats, *columns: Places) -> tuple[Floats, ...]:
+def dense(matrix: Matrix) -> Floats:
+    """Return a matrix, float64[n, n], that may be of low rank beside its diagonal."""
+    return matrix.dense() if isinstance(matrix, LowRankInverse) else matrix
+
+
+def _read(matrix: Matrix, rows: Places, vector: Floats, *columns: Places) -> tuple[Floats, ...]:
     """Return matrix[rows] @ vector, then matrix[rows][:, c] for each c of `columns`; vector is float64[n] or [n, k].
 
     Rows are read from memory once for the product and all blocks: in a large model with little missing nothing else
     takes as long.
     """
+    if isinstance(matrix, LowRankInverse):
+        return matrix.read(rows, vector, *columns)
     at_once = max(1, CACHED // matrix.shape[1])
     cache = np.empty((min(at_once, len(rows)), matrix.shape[1]))
     products = np.empty((len(rows), *vector.shape[1:]))
@@ -294,6 +306,8 @@ def choose_form(model: Model, name: str = "auto") -> Choice:
     kept: Choice | None = model.__dict__.get(_CHOICE)
     if kept is not None and name == "auto":
         return replace(kept, form=copy(kept.form))  # each filter needs rows of its own
+    if isinstance(model, LowRankModel):
+        return _of_low_rank(model, name)
     prior = _examine("prior", model.prior)
     share = _noise_share(model)
     noise = _examine("Q", model.Q) if share is None else prior.times(share)
@@ -310,6 +324,18 @@ def choose_form(model: Model, name: str = "auto") -> Choice:
     return Choice(name, form, condition, nugget, noise, prior)
 
 
+def _of_low_rank(model: LowRankModel, name: str) -> Choice:
+    """Return the precision form of a model of low rank, whose inverses are exact enough whatever its condition."""
+    if name == "covariance":
+        raise ModelError("recovery: form: found covariance with a model of low rank, expected auto or precision")
+    noise, prior = (
+        Examined(highest / lowest, highest, None)
+        for lowest, highest in (model.noise.extremes(), model.known.extremes())
+    )
+    form = PrecisionForm(model, model.known.inverse(), model.noise.inverse())
+    return Choice("precision", form, max(noise.condition, prior.condition), 0.0, noise, prior)
+
+
 def keep_form(model: Model) -> None:
     """Make a model's form in advance, so that `choose_form` need not.
 
@@ -317,64 +343,6 @@ def keep_form(model: Model) -> None:
         ModelError: as in `choose_form`.
     """
     model.__dict__[_CHOICE] = choose_form(model)
-
-
-def widened_form(own: Choice, narrow: Model, model: Model) -> Choice | None:
-    """Return the form of a model that begins with the sensors of another one, made from the other's inverses.
-
-    With k more sensors this takes about 4 n^2 k multiplications instead of 2 n^3.
-
-    Args:
-        own: the form of `narrow`.
-        model: a model whose first sensors are those of `narrow`.
-
-    Returns:
-        The form; or None if it must be made anew: the covariances of the models differ, F is not diagonal, or it is not
-        certain that the precision form is exact enough.
-    """
-    n = len(narrow)
-    known = own.noise.inverse is not None and own.prior.inverse is not None
-    if own.name != "precision" or own.nugget or not known or not (narrow.diagonal and model.diagonal):
-        return None
-    if not all(np.array_equal(getattr(model, key)[:n, :n], getattr(narrow, key)) for key in ("Q", "prior")):
-        return None
-    try:
-        noise, prior = _bordered(own.noise, model.Q), _bordered(own.prior, model.prior)
-    except linalg.LinAlgError:
-        return None
-    condition = max(noise.condition, prior.condition)
-    if condition > PRECISION_LIMIT or noise.inverse is None or prior.inverse is None:
-        return None
-    return Choice("precision", PrecisionForm(model, prior.inverse, noise.inverse), condition, 0.0, noise, prior)
-
-
-def _bordered(own: Examined, matrix: Floats) -> Examined:
-    """Return the inverse of [[A, B], [B', C]] from that of A, and a bound of its condition number.
-
-    With P = A^-1 B and the Schur complement S = C - B' P, the inverse is [[A^-1 + P S^-1 P', -P S^-1], [., S^-1]].
-
-    Raises:
-        LinAlgError: rounding left an S that is not positive definite.
-    """
-    inverted = own.inverse
-    assert inverted is not None  # noqa: S101 - the caller has checked it
-    n = len(inverted)
-    side, corner = matrix[:n, n:], matrix[n:, n:]
-    pull = inverted @ side
-    schur = corner - side.T @ pull
-    last = inverse(schur)
-    arm = pull @ last
-    found = np.empty_like(matrix)
-    found[:n, :n] = arm @ pull.T
-    found[:n, :n] += inverted
-    found[n:, :n] = -arm.T
-    found[n:, n:] = last
-    mirror(found)
-    norms = [float(np.linalg.norm(block, 2)) for block in (corner, last)]
-    stretch = (1.0 + float(np.sqrt(np.linalg.norm(pull.T @ pull, 2)))) ** 2
-    highest = own.highest + norms[0]
-    lowest_inverse = stretch * max(own.condition / own.highest, norms[1])
-    return Examined(highest * lowest_inverse, highest, found)
 
 
 def _noise_share(model: Model) -> float | None:

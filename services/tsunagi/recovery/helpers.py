@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tsunagi.recovery import lapack
+from tsunagi.recovery.low_rank import Covariance, LowRankInverse, block_of, variances_of
 from tsunagi.recovery.model import Model, half_width
 from tsunagi.runtime.columns import Floats
 
@@ -70,7 +71,8 @@ def variance_threshold(eps: float, delta: float) -> float:
 
 def persistence_share(model: Model) -> Floats:
     """Return the share of a sensor's variance that its last step tells, float64[n] in (0, 1): 1 - Q_ii / prior_ii."""
-    noise = np.diag(model.Q) / np.maximum(np.diag(model.prior), LEAST_VARIANCE)
+    noise, prior = map(variances_of, model.kept())
+    noise = noise / np.maximum(prior, LEAST_VARIANCE)
     return np.asarray(np.clip(1 - noise, TOLD_LEAST, 1 - TOLD_LEAST))
 
 
@@ -88,23 +90,23 @@ def steps_within(variance: Floats, limit: float | Floats, share: Floats) -> Floa
 
 
 def choose_helpers(
-    covariance: Floats,
+    covariance: Covariance,
     slot: npt.ArrayLike,
     missing: npt.ArrayLike,
     threshold: float | Floats,
     *,
     cap: int = CAP,
-    precision: Floats | None = None,
+    precision: Floats | LowRankInverse | None = None,
 ) -> Helpers:
     """Choose helpers for one slot by greedy variance reduction.
 
     Args:
-        covariance: float64[n, n] of all sensors of the fleet, in units of scale.
+        covariance: that of all n sensors of the fleet, in units of scale.
         slot: the slot's sensors.
         missing: all sensors of the fleet that are lost now, with those of the slot.
         threshold: greatest variance of a value that is good enough (`variance_threshold`): one number, or float64[n].
         cap: most helpers.
-        precision: float64[n, n], inverse of `covariance`. It tells at once which values no helper can make good enough,
+        precision: the inverse of `covariance`. It tells at once which values no helper can make good enough,
             so that none is spent on them. Without it the search ends when no candidate reduces any variance.
 
     Raises:
@@ -147,7 +149,7 @@ class _Search:
 
     def __init__(
         self,
-        covariance: Floats,
+        covariance: Covariance,
         read: Places,
         targets: Places,
         limit: Floats,
@@ -157,7 +159,7 @@ class _Search:
         self._covariance, self._read, self._targets = covariance, read, targets
         self._limit, self._wanted = limit, reachable
         self._all = candidates
-        self._alone = self.variance = self._given(covariance[targets, targets].copy(), targets)
+        self._alone = self.variance = self._given(variances_of(covariance)[targets], targets)
 
     def _given(self, variance: Floats, sensors: Places) -> Floats:
         """Return variances given what the slot reads, and keep the factor."""
@@ -170,7 +172,7 @@ class _Search:
         return np.asarray(np.maximum(variance - np.einsum("it,it->t", self._W_targets, self._W_targets), 0.0))
 
     def _rows(self, sensors: Places) -> Floats:
-        right = np.asfortranarray(self._covariance[self._read][:, sensors])
+        right = np.asfortranarray(block_of(self._covariance, self._read, sensors))
         lapack.trsm(self._factor, right)
         return right
 
@@ -190,11 +192,12 @@ class _Search:
         if len(self._all) <= FIRST_LOOK:
             return self._all
         short = self._short()
-        rows = self._covariance[self._targets[short]]
+        every = np.arange(len(self._covariance))
+        rows = block_of(self._covariance, self._targets[short], every)
         if len(self._read):  # what the slot reads already counts for no candidate
             known = np.asfortranarray(self._W_targets[:, short])
             lapack.trsm(self._factor, known, transposed=True)
-            rows = rows - known.T @ self._covariance[self._read]
+            rows = rows - known.T @ block_of(self._covariance, self._read, every)
         strength = np.max(np.square(rows), axis=0, initial=0.0)[self._all]
         return np.sort(self._all[np.argpartition(-strength, FIRST_LOOK)[:FIRST_LOOK]])
 
@@ -206,8 +209,8 @@ class _Search:
         short = np.flatnonzero(self._short())
         sensors = self._targets[short]
         W = self._rows(candidates) if len(self._read) else np.empty((0, len(candidates)))
-        own = self._covariance[candidates, candidates] - np.einsum("ic,ic->c", W, W)
-        cross = self._covariance[sensors][:, candidates]
+        own = variances_of(self._covariance)[candidates] - np.einsum("ic,ic->c", W, W)
+        cross = block_of(self._covariance, sensors, candidates)
         if len(self._read):
             cross = cross - self._W_targets[:, short].T @ W
         added = np.empty((min(cap, len(candidates)), len(candidates)))
@@ -227,7 +230,11 @@ class _Search:
             if worth[best] <= 1e-12:
                 break
             sensor = int(candidates[best])
-            row = self._covariance[sensor, candidates] - W[:, best] @ W - added[:count, best] @ added[:count]
+            row = (
+                block_of(self._covariance, candidates[best : best + 1], candidates)[0]
+                - W[:, best] @ W
+                - added[:count, best] @ added[:count]
+            )
             row /= np.sqrt(own[best])
             pull = cross[:, best] / np.sqrt(own[best])
             variance = np.maximum(variance - pull**2, 0.0)
@@ -244,9 +251,9 @@ class _Search:
         return chosen
 
 
-def _factor(covariance: Floats, read: Places) -> Floats:
+def _factor(covariance: Covariance, read: Places) -> Floats:
     """Return the lower Cholesky factor of what is read; a nugget of rounding's size separates equal sensors."""
-    block = covariance[np.ix_(read, read)]
+    block = block_of(covariance, read, read)
     factor = np.array(block, order="F")
     if lapack.potrf(factor):
         block[np.diag_indices_from(block)] += 1e-10 * float(np.diag(block).max())
@@ -256,22 +263,22 @@ def _factor(covariance: Floats, read: Places) -> Floats:
     return factor
 
 
-def variance_given(covariance: Floats, read: Places, targets: Places) -> Floats:
+def variance_given(covariance: Covariance, read: Places, targets: Places) -> Floats:
     """Return the variances of the targets given what is read, float64[m]: equation (7)."""
-    own = covariance[targets, targets].copy()
+    own = variances_of(covariance)[targets]
     if not len(read) or not len(targets):
         return own
     factor = _factor(covariance, read)
-    spill = np.asfortranarray(covariance[np.ix_(read, targets)])
+    spill = np.asfortranarray(block_of(covariance, read, targets))
     lapack.trsm(factor, spill)
     return np.asarray(np.maximum(own - np.einsum("it,it->t", spill, spill), 0.0))
 
 
-def best_variance(precision: Floats, lost: Places, targets: Places) -> Floats:
+def best_variance(precision: Floats | LowRankInverse, lost: Places, targets: Places) -> Floats:
     """Return the targets' variances if all living sensors were read: the diagonal of (precision on the lost)^-1."""
     if not len(lost):  # an edge is out that has no sensors which the model knows; LAPACK complains of empty matrices
         return np.empty(0)
-    block = np.asfortranarray(precision[np.ix_(lost, lost)])
+    block = np.asfortranarray(block_of(precision, lost, lost))
     if lapack.potrf(block):
         raise HelpersError("helpers: precision: found a matrix that is not positive definite")
     lapack.trtri(block)

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -21,10 +20,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tsunagi.recovery import lapack
 from tsunagi.recovery.errors import ModelError
-from tsunagi.recovery.model_format import MOMENTS, PROFILE, pack, read_bytes, unpack, write_atomically
-from tsunagi.recovery.symmetric import lower_of, mirror, mirrored_tiles, square_of
+from tsunagi.recovery.low_rank import Covariance, LowRank
+from tsunagi.recovery.model_checks import (
+    Calibrated,
+    check_calibration,
+    check_joint,
+    check_names,
+    check_scale,
+    checked,
+    is_diagonal,
+    make_exact,
+    right_divide,
+    symmetrised,
+)
+from tsunagi.recovery.model_format import LOADINGS, MOMENTS, PROFILE, pack, read_bytes, unpack, write_atomically
+from tsunagi.recovery.symmetric import lower_of, square_of
 from tsunagi.runtime.columns import Floats
 
 if TYPE_CHECKING:
@@ -32,17 +43,12 @@ if TYPE_CHECKING:
 
 ZERO_VARIANCE_SCALE = 1.0
 """Scale of a sensor whose given variance is zero. Any scale would do, since its matrices hold zeros."""
-NEGATIVE_SHARE = 1e-8
-"""Rounding may push an eigenvalue below zero by this share of the largest one; more means that a matrix is no
-covariance."""
-ROUNDING = 1e-13
-"""F counts as diagonal if no element beside its diagonal is above this, as a share of the largest diagonal element or
-of 1: such elements are rounding errors of the fit."""
 _PART = "_part"
 """Attribute in which a model keeps a part of itself that was selected in advance."""
-
-Calibrated = tuple[tuple[float, float], ...]
-"""Pairs (delta, factor), ascending."""
+_COMMON = ("names", "mean", "scale", "transition", "profile", "calibration", "about")
+"""Attributes that a model of low rank has as any other one."""
+DENSE_AT_MOST = 1000
+"""A model of low rank with up to this many sensors is given whole matrices: its filter is as fast, and can do more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,28 +86,18 @@ class Model:
 
     def __post_init__(self) -> None:
         n = len(self.names)
-        if n == 0:
-            raise ModelError("model: found no sensors, expected at least one")
-        if len(set(self.names)) != n:
-            double = sorted({name for name in self.names if self.names.count(name) > 1})
-            raise ModelError(f"model: sensor {double[0]!r} stands twice")
+        check_names(self.names)
         shapes = {"mean": (n,), "scale": (n,), "drift": (n,), "Q": (n, n), "prior": (n, n)}
         shapes["transition"] = (n,) if self.transition.ndim == 1 else (n, n)
         if self.profile is not None:
             shapes["profile"] = (max(1, len(self.profile)), n)
         for key, shape in shapes.items():
-            array = np.array(getattr(self, key), dtype=np.float64)
-            if array.shape != shape:
-                raise ModelError(f"model: {key}: found shape {array.shape}, expected {shape} for {n} sensors")
-            if not np.isfinite(array).all():
-                raise ModelError(f"model: {key}: found NaN or infinity, expected finite numbers")
+            array = checked(key, getattr(self, key), shape, n)
             if key in ("Q", "prior"):
-                _make_exact(key, array)
+                make_exact(key, array)
             array.setflags(write=False)
             object.__setattr__(self, key, array)
-        if not (self.scale > 0).all():
-            worst = int(np.argmin(self.scale))
-            raise ModelError(f"model: scale of {self.names[worst]!r}: found {self.scale[worst]}, expected more than 0")
+        check_scale(self.names, self.scale)
         moments: dict[int, Floats] = {}
         for lag, given in sorted(self.moments.items()):
             array = np.array(given, dtype=np.float64)
@@ -110,11 +106,11 @@ class Model:
                 raise ModelError(
                     f"model: moments of lag {lag}: found shape {array.shape}, expected {(size, size)}, finite"
                 )
-            _make_exact(f"moments of lag {lag}", array)
+            make_exact(f"moments of lag {lag}", array)
             array.setflags(write=False)
             moments[lag] = array
         object.__setattr__(self, "moments", moments)
-        _check_calibration(self.calibration)
+        check_calibration(self.calibration)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -192,15 +188,15 @@ class Model:
         twice = np.concatenate([scale, scale])
         sigma = sigma / np.outer(twice, twice)
         sigma = (sigma + sigma.T) / 2
-        _check_joint(sigma)
+        check_joint(sigma)
         prior, cross = sigma[n:, n:], sigma[:n, n:]
-        transition = _right_divide(cross, prior)
+        transition = right_divide(cross, prior)
         return cls(
             names=tuple(names),
             mean=mu[n:],
             scale=scale,
-            transition=np.diag(transition).copy() if _is_diagonal(transition) else transition,
-            Q=_symmetric(sigma[:n, :n] - transition @ cross.T),
+            transition=np.diag(transition).copy() if is_diagonal(transition) else transition,
+            Q=symmetrised(sigma[:n, :n] - transition @ cross.T),
             prior=prior,
             drift=(mu[:n] - mu[n:]) / scale,
         )
@@ -233,17 +229,20 @@ class Model:
             return self
         if not names:
             raise ModelError("model: found no sensors to select, expected at least one")
-        keep = np.array([places[name] for name in names], dtype=np.intp)
+        return self._part_of(tuple(names), np.array([places[name] for name in names], dtype=np.intp))
+
+    def _part_of(self, names: tuple[str, ...], keep: npt.NDArray[np.intp]) -> Model:
+        """Return the model of the sensors at these places."""
         block = np.ix_(keep, keep)
         if self.diagonal:  # with a diagonal F the blocks are the conditional model already
             transition, noise = self.transition[keep], self.Q[block]
         else:
             cross = self.apply_transition(self.prior)[block]
-            transition = _right_divide(cross, self.prior[block])
-            noise = _symmetric(self._ahead()[block] - transition @ cross.T)
+            transition = right_divide(cross, self.prior[block])
+            noise = symmetrised(self._ahead()[block] - transition @ cross.T)
         return replace(
             self,
-            names=tuple(names),
+            names=names,
             mean=self.mean[keep],
             scale=self.scale[keep],
             transition=transition,
@@ -261,9 +260,38 @@ class Model:
             other.__dict__.pop(derived, None)
         object.__setattr__(other, "about", about)
         if calibration is not None:
-            _check_calibration(calibration)
+            check_calibration(calibration)
             object.__setattr__(other, "calibration", calibration)
         return other
+
+    def with_matrices(self, *, transition: Floats, Q: Floats, prior: Floats) -> Model:
+        """Return the model of the same sensors with these matrices, and without drift and moments."""
+        return Model(
+            names=self.names,
+            mean=self.mean,
+            scale=self.scale,
+            transition=transition,
+            Q=Q,
+            prior=prior,
+            drift=np.zeros(len(self)),
+            profile=self.profile,
+            calibration=self.calibration,
+            about=self.about,
+        )
+
+    def around(self, mean: Floats, profile: Floats | None) -> Model:
+        """Return the same model around another mean, float64[n], and profile, float64[period, n]."""
+        other = self.with_words(about=self.about)
+        n = len(self)
+        object.__setattr__(other, "mean", checked("mean", mean, (n,), n))
+        if profile is not None:
+            profile = checked("profile", profile, (max(1, len(profile)), n), n)
+        object.__setattr__(other, "profile", profile)
+        return other
+
+    def kept(self) -> tuple[Covariance, Covariance]:
+        """Return Q and the prior as this model keeps them: as whole matrices, or of low rank."""
+        return self.Q, self.prior
 
     def keep_part(self, part: Model) -> None:
         """Keep a model that `select` has made, so that `select` returns it for the same sensors."""
@@ -272,7 +300,7 @@ class Model:
 
     def _ahead(self) -> Floats:
         """Sigma''_AA, in units of scale."""
-        return _symmetric(self.apply_transition(self.apply_transition(self.prior).T) + self.Q)
+        return symmetrised(self.apply_transition(self.apply_transition(self.prior).T) + self.Q)
 
     @cached_property
     def identity(self) -> str:
@@ -281,14 +309,8 @@ class Model:
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the model file; the same model gives the same bytes (docs/reference/model-file.md)."""
-        arrays = {
-            "mean": self.mean,
-            "scale": self.scale,
-            "drift": self.drift,
-            "transition": self.transition,
-            "noise": lower_of(self.Q),
-            "prior": lower_of(self.prior),
-        }
+        arrays = {"mean": self.mean, "scale": self.scale, "drift": self.drift, "transition": self.transition}
+        arrays |= self._covariances()
         if self.profile is not None:
             arrays[PROFILE] = self.profile
         arrays |= {f"{MOMENTS}{lag}": lower_of(moments) for lag, moments in self.moments.items()}
@@ -299,8 +321,12 @@ class Model:
         }
         return pack(words, arrays)
 
-    @classmethod
-    def from_bytes(cls, data: bytes, source: str) -> Self:
+    def _covariances(self) -> dict[str, Floats]:
+        """Return the arrays of a model file that hold Q and the prior."""
+        return {"noise": lower_of(self.Q), "prior": lower_of(self.prior)}
+
+    @staticmethod
+    def from_bytes(data: bytes, source: str) -> Model:
         """Read the bytes of a model file; `source` is its name in errors.
 
         Raises:
@@ -310,17 +336,19 @@ class Model:
             words, arrays = unpack(data)
             names = tuple(str(name) for name in words["names"])
             lags = {int(name.removeprefix(MOMENTS)): name for name in arrays if name.startswith(MOMENTS)}
-            return cls(
+            common: dict[str, Any] = {key: arrays[key] for key in ("mean", "scale", "transition")}
+            common["profile"] = arrays.get(PROFILE)
+            common["calibration"] = tuple((float(delta), float(factor)) for delta, factor in words["calibration"])
+            common["about"] = dict(words["about"])
+            if f"noise{LOADINGS}" in arrays:
+                noise, known = (LowRank(arrays[key + LOADINGS], arrays[key]) for key in ("noise", "prior"))
+                return LowRankModel(names, noise=noise, known=known, **common)
+            return Model(
                 names=names,
-                mean=arrays["mean"],
-                scale=arrays["scale"],
-                transition=arrays["transition"],
                 Q=square_of(arrays["noise"], len(names)),
                 prior=square_of(arrays["prior"], len(names)),
                 drift=arrays["drift"],
-                profile=arrays.get(PROFILE),
-                calibration=tuple((float(delta), float(factor)) for delta, factor in words["calibration"]),
-                about=dict(words["about"]),
+                **common,
                 moments={lag: square_of(arrays[name], (2 if lag else 1) * len(names)) for lag, name in lags.items()},
             )
         except ModelError as error:
@@ -332,14 +360,108 @@ class Model:
         """Write the model file, completely or not at all; return its SHA-256, hexadecimal."""
         return write_atomically(path, self.to_bytes())
 
-    @classmethod
-    def load(cls, path: Path) -> Self:
+    @staticmethod
+    def load(path: Path) -> Model:
         """Read a model file.
 
         Raises:
             ModelError: the file is missing, truncated, damaged or of another version; the message names it.
         """
-        return cls.from_bytes(read_bytes(path), str(path))
+        return Model.from_bytes(read_bytes(path), str(path))
+
+
+class LowRankModel(Model):
+    """A `Model` whose F is diagonal and whose Q and prior are of low rank: n r numbers instead of n^2.
+
+    The model of twenty thousand sensors would be a file of 3.2 GB; with 64 shared causes it has 20 MB.
+    `dataclasses.replace` cannot be used with it, since its `Q` and `prior` are no attributes.
+
+    Args:
+        names, mean, scale, profile, calibration, about: as in `Model`.
+        transition: float64[n], the diagonal of F.
+        noise, known: Q and the prior.
+    """
+
+    noise: LowRank
+    known: LowRank
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        *,
+        mean: Floats,
+        scale: Floats,
+        transition: Floats,
+        noise: LowRank,
+        known: LowRank,
+        profile: Floats | None = None,
+        calibration: Calibrated = (),
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        n = len(names)
+        check_names(names)
+        arrays = {"mean": mean, "scale": scale, "transition": transition, "drift": np.zeros(n)}
+        if profile is not None:
+            arrays["profile"] = profile
+        for key, given in arrays.items():
+            shape = (max(1, len(given)), n) if key == "profile" else (n,)
+            object.__setattr__(self, key, checked(key, given, shape, n))
+        check_scale(names, self.scale)
+        check_calibration(calibration)
+        for key, part in (("noise", noise), ("known", known)):
+            loadings = checked(f"loadings of {key}", part.loadings, (n, part.rank), n)
+            own = checked(f"own variances of {key}", part.own, (n,), n)
+            if not (own > 0).all():
+                raise ModelError(f"model: own variances of {key}: found {own.min()}, expected more than 0")
+            object.__setattr__(self, key, LowRank(loadings, own))
+        others = {"names": names, "calibration": calibration, "about": about or {}, "moments": {}}
+        for name, value in ({"profile": None} | others if profile is None else others).items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def Q(self) -> Floats:  # noqa: N802 - the literature's symbol
+        """Q, float64[n, n], made anew each time."""
+        return self.noise.dense()
+
+    @property
+    def prior(self) -> Floats:
+        """The covariance of X before anything was read, float64[n, n], made anew each time."""
+        return self.known.dense()
+
+    def dense(self) -> Model:
+        """Return the same model with whole matrices."""
+        common: dict[str, Any] = {key: getattr(self, key) for key in _COMMON}
+        prior = self.prior
+        share = float(self.noise.own[0] / self.known.own[0])
+        same = self.noise.is_near(self.known.times(share))  # then Q is that share to the last bit (`forms.choose_form`)
+        return Model(Q=share * prior if same else self.Q, prior=prior, drift=self.drift, **common)
+
+    def kept(self) -> tuple[LowRank, LowRank]:
+        return self.noise, self.known
+
+    def usual(self) -> Model:
+        """Return the same model, with whole matrices if it has few sensors."""
+        return self.dense() if len(self) <= DENSE_AT_MOST else self
+
+    def _covariances(self) -> dict[str, Floats]:
+        parts = {"noise": self.noise, "prior": self.known}
+        return {key: part.own for key, part in parts.items()} | {
+            key + LOADINGS: part.loadings for key, part in parts.items()
+        }
+
+    def _part_of(self, names: tuple[str, ...], keep: npt.NDArray[np.intp]) -> Model:
+        part = LowRankModel(
+            names,
+            mean=self.mean[keep],
+            scale=self.scale[keep],
+            transition=self.transition[keep],
+            noise=self.noise.select(keep),
+            known=self.known.select(keep),
+            profile=None if self.profile is None else self.profile[:, keep],
+            calibration=self.calibration,
+            about=self.about,
+        )
+        return part.usual()
 
 
 def _both(keep: npt.NDArray[np.intp], lag: int, n: int) -> npt.NDArray[np.intp]:
@@ -347,65 +469,6 @@ def _both(keep: npt.NDArray[np.intp], lag: int, n: int) -> npt.NDArray[np.intp]:
     return np.concatenate([keep, n + keep]) if lag else keep
 
 
-def _check_calibration(calibration: Calibrated) -> None:
-    for delta, factor in calibration:
-        if not (0 < delta < 1 and 0 < factor < np.inf):
-            found = f"found delta {delta} with factor {factor}"
-            raise ModelError(f"model: calibration: {found}, expected 0 < delta < 1 and a factor above 0")
-    if any(first[0] >= second[0] for first, second in pairwise(calibration)):
-        raise ModelError("model: calibration: levels are not ascending")
-
-
 def half_width(delta: float) -> float:
     """Return the half width, in standard deviations, of the central interval of probability delta (equation (6))."""
     return NormalDist().inv_cdf((1 + delta) / 2)
-
-
-def _make_exact(key: str, matrix: Floats) -> None:
-    """Make a symmetric matrix equal to what the file will hold, to the last bit: its lower triangle, mirrored.
-
-    Raises:
-        ModelError: the matrix is not symmetric.
-    """
-    worst = largest = 0.0
-    for lower, upper in mirrored_tiles(matrix):
-        worst = max(worst, float(np.abs(lower - upper.T).max()))
-        largest = max(largest, float(lower.max()), -float(lower.min()))
-    if worst > 1e-9 * max(1.0, largest):
-        raise ModelError(f"model: {key} is not symmetric")
-    mirror(matrix)
-
-
-def _check_joint(sigma: Floats) -> None:
-    """Raise a `ModelError` if a covariance of sensors of unit variance has an eigenvalue clearly below 0.
-
-    If a Cholesky factor exists after the greatest allowed rounding error was added to the diagonal, there is no such
-    eigenvalue. This takes a thirtieth of the work of computing the eigenvalues.
-    """
-    lifted = np.array(sigma, order="F")
-    lifted[np.diag_indices_from(lifted)] += NEGATIVE_SHARE * max(float(np.diag(sigma).max()), 1e-300)
-    if not lapack.potrf(lifted):
-        return
-    lowest, highest = np.linalg.eigvalsh(sigma)[[0, -1]]
-    if lowest < -NEGATIVE_SHARE * max(highest, 1e-300):
-        raise ModelError(f"joint: found eigenvalue {lowest:.3g} (largest {highest:.3g}), expected none below 0")
-
-
-def _is_diagonal(matrix: Floats) -> bool:
-    """Return whether everything beside the diagonal is a rounding error."""
-    diagonal = np.diag(matrix)
-    beside = np.abs(matrix)
-    beside[np.diag_indices_from(beside)] = 0.0
-    return bool(beside.max() <= ROUNDING * max(1.0, float(np.abs(diagonal).max())))
-
-
-def _symmetric(matrix: Floats) -> Floats:
-    return (matrix + matrix.T) / 2
-
-
-def _right_divide(numerator: Floats, covariance: Floats) -> Floats:
-    """Return numerator @ covariance^-1; with the pseudo-inverse if the covariance is singular."""
-    factor = np.array(covariance, order="F")
-    if not lapack.potrf(factor) and float(np.diag(factor).min()) > 1e-7 * float(np.diag(factor).max()):
-        return np.asarray(lapack.potrs(factor, numerator.T).T)
-    return np.asarray(numerator @ np.linalg.pinv(covariance, rcond=1e-12, hermitian=True))

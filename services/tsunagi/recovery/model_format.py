@@ -28,10 +28,14 @@ PROFILE_VERSION = 2
 """Version of the format of a model with a profile, which a reader of version 1 would leave out."""
 MOMENTS_VERSION = 3
 """Version of the format of a model that keeps moments, with or without a profile."""
+LOADINGS_VERSION = 4
+"""Version of the format of a model of low rank, with or without a profile."""
 PROFILE = "profile"
 """Name of the array of the profile, which not every model has."""
 MOMENTS = "moments-"
 """Beginning of the names of arrays of moments, which not every model has; the lag follows."""
+LOADINGS = "-loadings"
+"""End of the names of arrays of loadings, which only a model of low rank has."""
 _PREFIX = struct.Struct("<16sII32s")  # magic, version, header bytes, SHA-256 of the header
 
 
@@ -45,6 +49,8 @@ def pack(words: Mapping[str, Any], arrays: Mapping[str, Floats]) -> bytes:
     version = PROFILE_VERSION if PROFILE in arrays else VERSION
     if any(name.startswith(MOMENTS) for name in arrays):
         version = MOMENTS_VERSION
+    if any(name.endswith(LOADINGS) for name in arrays):
+        version = LOADINGS_VERSION
     payload = b"".join(np.ascontiguousarray(array, dtype=F64).tobytes() for array in arrays.values())
     header = dict(words) | {
         "arrays": [{"name": name, "shape": list(array.shape)} for name, array in arrays.items()],
@@ -66,8 +72,8 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, Floats]]:
     magic, version, header_bytes, header_sha256 = _PREFIX.unpack_from(data)
     if magic != MAGIC:
         raise ModelError(f"not a model file: starts with {magic!r}, expected {MAGIC!r}")
-    if version not in (VERSION, PROFILE_VERSION, MOMENTS_VERSION):
-        raise ModelError(f"model file version {version}, expected {VERSION} to {MOMENTS_VERSION}")
+    if not VERSION <= version <= LOADINGS_VERSION:
+        raise ModelError(f"model file version {version}, expected {VERSION} to {LOADINGS_VERSION}")
     text = data[_PREFIX.size : _PREFIX.size + header_bytes]
     if len(text) < header_bytes:
         raise ModelError(f"cut off in its header: found {len(text)} bytes of it, expected {header_bytes}")

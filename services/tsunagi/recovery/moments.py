@@ -8,26 +8,28 @@ correlated as their values are.
 - "innovation": F = persistence x I, Q from the covariance of the changes over `lag` steps: the steps of the sensors are
 correlated in another way than their values.
 - "full": F and Q from the shrunk joint of neighbouring steps (the paper's N(mu'', Sigma'')).
+
+Covariances of the first two kinds may be of low rank (`low_rank`) instead of shrunk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from tsunagi.recovery.errors import ModelError
-from tsunagi.recovery.model import Model
+from tsunagi.recovery.low_rank import LEAST_VARIANCE, LowRank, Spectrum, filled, lifted, of_matrix
+from tsunagi.recovery.model import LowRankModel, Model
 from tsunagi.runtime.columns import Floats
 
 LEAST_PAIRS = 4
 """Two sensors must have this many rows in common, or their covariance counts as zero."""
-LEAST_VARIANCE = 0.01
-"""Least variance of a sensor in a part of the history, in units of its variance in the whole history; for a sensor that
-stood still it is set to 1."""
+MOST_CAUSES = 256
+"""Most shared causes in a covariance of low rank."""
 LEAST_REPEAT = 0.2
 """Least autocorrelation of a period that counts."""
 AS_GOOD = 0.9
@@ -45,12 +47,14 @@ class Structure:
         shrinkage: weight of the target (independent sensors), 0 to 1.
         persistence: the diagonal of F; not used if F is full.
         lag: steps over which changes are taken; 1 for "full", 0 for "diagonal".
+        rank: most shared causes in covariances of low rank, which are not shrunk; 0 means that they have no such form.
     """
 
     transition: Transition
     shrinkage: float
     persistence: float
     lag: int = 0
+    rank: int = 0
 
     @property
     def noise_share(self) -> float:
@@ -68,7 +72,8 @@ class Structure:
         found = about.get("structure")
         if not isinstance(found, Mapping) or found.get("transition") not in get_args(Transition):
             raise ModelError(f"model: about: found structure {found!r}, expected that of a fitted model")
-        return cls(found["transition"], float(found["shrinkage"]), float(found["persistence"]), int(found["lag"]))
+        numbers = float(found["shrinkage"]), float(found["persistence"]), int(found["lag"]), int(found.get("rank", 0))
+        return cls(found["transition"], *numbers)
 
 
 class Moments:
@@ -81,6 +86,8 @@ class Moments:
     def __init__(self, rows: Floats) -> None:
         self.rows = rows
         self._found: dict[int, Floats] = {}
+        self._filled: tuple[Floats, Floats] | None = None
+        self._spectra: dict[tuple[int, float], Spectrum] = {}  # by lag and persistence; lag 0: of the rows themselves
 
     def covariance(self) -> Floats:
         """Return the covariance of the rows, float64[n, n]."""
@@ -98,9 +105,33 @@ class Moments:
 
     def model(self, structure: Structure, base: Model) -> Model:
         """Return a model of this structure, with names, mean, scale and profile of `base`."""
+        if structure.rank:
+            return self.low_rank(structure, base)
         if structure.transition == "diagonal":
             return of_covariance(self.covariance(), structure, base)
         return of_joint(self.joint(structure.lag), structure, base)
+
+    def low_rank(self, structure: Structure, base: Model) -> Model:
+        """Return a model of this structure, of low rank: it is made from the rows, without any n by n matrix."""
+        known = self._spectrum(0, 0.0).covariance(structure.rank)
+        if structure.transition == "diagonal":
+            noise = known.times(1 - structure.persistence**2)
+        else:
+            changes = self._spectrum(structure.lag, structure.persistence)
+            noise = changes.covariance(structure.rank).times(structure.noise_share)
+        return _of_low_rank(noise, known, structure, base)
+
+    def _spectrum(self, lag: int, persistence: float) -> Spectrum:
+        if (lag, persistence) not in self._spectra:
+            if self._filled is None:
+                self._filled = filled(self.rows)
+            rows, variances = self._filled
+            if lag:
+                changes = rows[lag:] - persistence**lag * rows[:-lag]
+                self._spectra[lag, persistence] = Spectrum(changes, MOST_CAUSES)
+            else:
+                self._spectra[lag, persistence] = Spectrum(rows, MOST_CAUSES, variances)
+        return self._spectra[lag, persistence]
 
 
 class GivenMoments(Moments):
@@ -120,6 +151,10 @@ class GivenMoments(Moments):
     def joint(self, lag: int) -> Floats:
         return self._found[lag]
 
+    def low_rank(self, structure: Structure, base: Model) -> Model:
+        made = of_covariance if structure.transition == "diagonal" else of_joint
+        return made(self._found[structure.lag], structure, base)
+
 
 def _any(rows: Floats) -> npt.NDArray[np.bool_]:
     return np.asarray(np.isfinite(rows).any(axis=1))
@@ -127,15 +162,12 @@ def _any(rows: Floats) -> npt.NDArray[np.bool_]:
 
 def of_covariance(moments: Floats, structure: Structure, base: Model) -> Model:
     """Return a "diagonal" model of a covariance, float64[n, n]."""
+    if structure.rank:
+        known = of_matrix(moments, structure.rank)
+        return _of_low_rank(known.times(1 - structure.persistence**2), known, structure, base).usual()
     prior = shrunk(moments, structure.shrinkage)
-    n = len(prior)
-    return replace(
-        base,
-        transition=np.full(n, structure.persistence),
-        Q=(1 - structure.persistence**2) * prior,
-        prior=prior,
-        drift=np.zeros(n),
-    )
+    transition = np.full(len(prior), structure.persistence)
+    return base.with_matrices(transition=transition, Q=(1 - structure.persistence**2) * prior, prior=prior)
 
 
 def of_joint(joint: Floats, structure: Structure, base: Model) -> Model:
@@ -147,22 +179,35 @@ def of_joint(joint: Floats, structure: Structure, base: Model) -> Model:
         kept = np.where(own, joint, (1 - structure.shrinkage) * joint)
         model = Model.from_joint(np.zeros(2 * n), kept, base.names)
         # Back to the scale of `base`: `from_joint` has put the variance of block B into it.
-        return replace(
-            base,
+        return base.with_matrices(
             transition=_rescaled(model),
             Q=_covered(model.Q, model.scale),
-            drift=np.zeros(n),
             prior=_covered(model.prior, model.scale),
         )
     ahead, cross, behind = joint[:n, :n], joint[:n, n:], joint[n:, n:]
     forgotten = structure.persistence**structure.lag
     added = ahead - forgotten * (cross + cross.T) + forgotten**2 * behind
-    return replace(
-        base,
+    if structure.rank:
+        noise, known = of_matrix(structure.noise_share * added, structure.rank), of_matrix(behind, structure.rank)
+        return _of_low_rank(noise, known, structure, base).usual()
+    return base.with_matrices(
         transition=np.full(n, structure.persistence),
         Q=shrunk(structure.noise_share * added, structure.shrinkage),
         prior=shrunk(behind, structure.shrinkage),
-        drift=np.zeros(n),
+    )
+
+
+def _of_low_rank(noise: LowRank, known: LowRank, structure: Structure, base: Model) -> LowRankModel:
+    return LowRankModel(
+        base.names,
+        mean=base.mean,
+        scale=base.scale,
+        transition=np.full(len(base), structure.persistence),
+        noise=noise,
+        known=known,
+        profile=base.profile,
+        calibration=base.calibration,
+        about=base.about,
     )
 
 
@@ -199,7 +244,8 @@ def covariance_of(products: Floats, pairs: Floats | float) -> Floats:
         found = np.divide(products, pairs, out=np.zeros_like(pairs), where=pairs >= LEAST_PAIRS)
         found = nearest(found)  # each element has other rows, so the whole need not be a covariance
     variances = np.diag(found)
-    lift = np.where(variances < LEAST_VARIANCE**2, 1.0, np.maximum(LEAST_VARIANCE - variances, 0.0))
+    lift = lifted(variances) - variances
+    lift[variances < LEAST_VARIANCE**2] = 1.0
     found = found + found.T
     found /= 2
     found[np.diag_indices_from(found)] += lift

@@ -9,7 +9,6 @@ take too long: there rows with gaps are left out.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -174,7 +173,7 @@ def refitted(base: Model, structure: Structure, mean: Floats, moments: Floats) -
     A "diagonal" structure also takes the moments of a joint.
     """
     n = len(base)
-    base = replace(base, mean=base.mean + base.scale * mean[:n])
+    base = base.around(base.mean + base.scale * mean[:n], base.profile)
     if not structure.lag:
         return of_covariance(moments[:n, :n], structure, base)
     return of_joint(moments, structure, base)

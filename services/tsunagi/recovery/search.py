@@ -6,6 +6,7 @@ tried on other parts too, each with a model of all the rest: one part of a histo
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -31,6 +32,10 @@ HARMONICS = (3, 24)
 FULL_AT_MOST = 1500
 """A full F is tried with up to this many sensors: its joint takes 32 n^2 bytes, and its filter n^2 operations a
 step."""
+RANKS = (8, 16, 32, 64, 128, 256)
+"""Numbers of shared causes that are tried where a covariance may be of low rank."""
+ROWS_A_CAUSE = 3
+"""Least number of rows of history for each shared cause."""
 ROWS_A_SENSOR = 1.5
 """Rows of history for each sensor from which on a shrinkage of nearly 0 is tried; the trial tells whether they are
 enough."""
@@ -115,13 +120,12 @@ class HistoryPart:
         total = np.nansum(rows, axis=0)
         mean = np.divide(total, count, out=base.mean.copy(), where=count > 0)
         standard = (rows - mean) / base.scale
-        base = replace(base, mean=mean)
+        waves: Floats | None = None
         if profile:
             period, harmonics = profile
             waves = profile_of(standard, period, harmonics, first_step)
-            base = replace(base, profile=waves)
             standard = standard - waves[(first_step + np.arange(len(rows))) % period]
-        return cls(base, Moments(standard))
+        return cls(base.around(mean, waves), Moments(standard))
 
     def model(self, structure: Structure) -> Model:
         """Return the model of this structure, without calibration."""
@@ -186,6 +190,21 @@ class StructureSearch:
         if self._full:
             self._each(Structure("full", weight, 0.0, 1) for weight in self._shrinkages(twice=True))
 
+    def try_ranks(self) -> None:
+        """Try the best of each kind with covariances of low rank, whatever the number of causes."""
+        kinds = [
+            min(of_kind, key=self._tried.__getitem__)
+            for kind in ("diagonal", "innovation")
+            if (of_kind := [structure for structure in self._tried if structure.transition == kind])
+        ]
+        most = min(self._split // ROWS_A_CAUSE, len(self._base) - 1)
+        found = [replace(structure, rank=rank, shrinkage=0.0) for structure in kinds for rank in RANKS if rank <= most]
+        self._each(found)
+        if found:
+            best = min(found, key=self._tried.__getitem__)
+            near = sorted(PERSISTENCES, key=lambda value: abs(value - best.persistence))[:3]
+            self._each(replace(best, persistence=value) for value in near)
+
     def try_profiles(self, period: int) -> None:
         """Search again with profiles, if the history shows the period twice; keep what is better."""
         if 2 * period > self._split:
@@ -237,12 +256,19 @@ class StructureSearch:
         return found
 
     def _finalists(self) -> list[tuple[Structure, bool]]:
-        """Return the published structure; and, unless hopeless, `HOLD` and the best of each kind, profiled or not."""
+        """Return the published structure; and, unless hopeless, `HOLD` and the best of each kind.
+
+        A kind is a transition, of low rank or not, profiled or not.
+        """
         pools = [(self._tried, bool(self.profile))] + ([(self._plain, False)] if self.profile else [])
         found: dict[tuple[Structure, bool], float] = {}
         for tried, profiled in pools:
-            for kind in ("diagonal", "innovation", "full"):
-                of_kind = {structure: score for structure, score in tried.items() if structure.transition == kind}
+            for kind, low_rank in itertools.product(("diagonal", "innovation", "full"), (False, True)):
+                of_kind = {
+                    structure: score
+                    for structure, score in tried.items()
+                    if structure.transition == kind and bool(structure.rank) == low_rank
+                }
                 if of_kind:
                     structure = min(of_kind, key=of_kind.__getitem__)
                     found[structure, profiled] = of_kind[structure]

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from tsunagi.recovery.low_rank import LowRank, LowRankInverse, block_of, variances_of
 from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import Floats
 
@@ -79,9 +80,14 @@ class Suspects:
     ) -> None:
         n = len(model)
         self._model, self._limit, self._needed, self._pardon = model, limit, strikes, pardon
-        lift = 1e-8 * np.eye(n)  # so that sensors that read the same do not make it singular
-        self._precision = np.asarray(np.linalg.inv(model.prior + lift), dtype=np.float64)
-        self._size = np.sqrt(np.diag(self._precision))
+        prior = model.kept()[1]
+        self._precision: Floats | LowRankInverse
+        if isinstance(prior, LowRank):
+            self._precision = prior.inverse()
+        else:
+            lift = 1e-8 * np.eye(n)  # so that sensors that read the same do not make it singular
+            self._precision = np.asarray(np.linalg.inv(prior + lift), dtype=np.float64)
+        self._size = np.sqrt(variances_of(self._precision))
         self.out = np.zeros(n, dtype=bool) if out is None else out.copy()
         self._strikes = np.zeros(n, dtype=np.intp)
         self._clear = np.zeros(n, dtype=np.intp)
@@ -138,7 +144,8 @@ class Suspects:
         believed = seen & ~self.out
         filled = np.where(believed, values, estimate)
         x = (filled - model.mean_at(step)) / model.scale
-        pull = self._precision @ x
+        every = np.arange(len(x))
+        pull = self._precision @ x if isinstance(self._precision, np.ndarray) else self._precision.times(x)
         scores = pull / self._size
         # Sensors that are out are judged by their own readings and what all the others tell.
         again = seen & self.out
@@ -155,7 +162,9 @@ class Suspects:
             flagged[worst] = True
             scores[worst] = pull[worst] / self._size[worst]
             left[worst] = False
-            pull = pull - self._precision[:, worst] * (pull[worst] / self._precision[worst, worst])
+            pull = pull - block_of(self._precision, every, every[worst : worst + 1])[:, 0] * (
+                pull[worst] / self._size[worst] ** 2
+            )
             scores = np.where(left, pull / self._size, scores)
         return scores, again & flagged  # too many at once: no sensor is judged
 

@@ -115,10 +115,9 @@ def evenly(count: int, most: int) -> Edges:
 
 def _hold(truth: Floats) -> Floats:
     """Fill gaps with the value before (at the start: the one after; without any: 0); they are never scored."""
+    seen = np.isfinite(truth)
     steps = np.arange(truth.shape[1])
-    filled = np.zeros_like(truth)
-    for row, values in enumerate(truth):
-        known = np.flatnonzero(np.isfinite(values))
-        if len(known):
-            filled[row] = values[known[np.maximum(np.searchsorted(known, steps, side="right") - 1, 0)]]
-    return filled
+    before = np.maximum.accumulate(np.where(seen, steps, -1), axis=1)
+    first = np.where(seen.any(axis=1), seen.argmax(axis=1), 0)
+    filled = np.take_along_axis(truth, np.where(before < 0, first[:, None], before), axis=1)
+    return np.nan_to_num(filled, copy=False)

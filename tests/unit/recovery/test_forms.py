@@ -12,6 +12,7 @@ from tsunagi.recovery import forms
 from tsunagi.recovery.filter import Recovery
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.moments import Structure, of_covariance
+from tsunagi.recovery.widened import widened_form
 from tsunagi.runtime.columns import Floats
 
 
@@ -64,7 +65,7 @@ def test_a_wider_models_form_is_made_from_the_narrow_ones(more: int, noisy: bool
     wide = wide_model(n + more, noisy=noisy)
     narrow = wide.select(wide.names[:n])
     anew = forms.choose_form(wide)
-    found = forms.widened_form(forms.choose_form(narrow), narrow, wide)
+    found = widened_form(forms.choose_form(narrow), narrow, wide)
     assert found is not None
     assert isinstance(found.form, forms.PrecisionForm)
     assert isinstance(anew.form, forms.PrecisionForm)
@@ -77,13 +78,13 @@ def test_a_wider_model_of_other_covariances_or_nearly_singular_is_made_anew() ->
     wide = wide_model(12)
     narrow = wide.select(wide.names[:10])
     other = replace(narrow, Q=2 * narrow.Q)
-    assert forms.widened_form(forms.choose_form(other), other, wide) is None
-    assert forms.widened_form(forms.choose_form(narrow, "covariance"), narrow, wide) is None
+    assert widened_form(forms.choose_form(other), other, wide) is None
+    assert widened_form(forms.choose_form(narrow, "covariance"), narrow, wide) is None
     twin = np.eye(12)
     twin[0, 11] = twin[11, 0] = 1 - 1e-9  # the last sensor tells what the first does
     same = replace(wide, Q=twin, prior=twin)
     plain = replace(narrow, Q=np.eye(10), prior=np.eye(10))
-    assert forms.widened_form(forms.choose_form(plain), plain, same) is None
+    assert widened_form(forms.choose_form(plain), plain, same) is None
 
 
 def wide_model(n: int, *, noisy: bool = False) -> Model:

@@ -74,9 +74,9 @@ def test_every_truncation_is_found(file):
 
 def test_other_version_and_other_files(file):
     data = bytearray(file.read_bytes())
-    struct.pack_into("<I", data, 16, 4)
+    struct.pack_into("<I", data, 16, 5)
     file.write_bytes(data)
-    with pytest.raises(ModelError, match=r"some\.model: model file version 4, expected 1 to 3"):
+    with pytest.raises(ModelError, match=r"some\.model: model file version 5, expected 1 to 4"):
         Model.load(file)
     file.write_bytes(b"PK\x03\x04" + b"x" * 500)
     with pytest.raises(ModelError, match="not a model file: starts with b'PK"):
