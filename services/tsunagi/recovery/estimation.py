@@ -60,6 +60,8 @@ TRIED_MODELS = 70
 TRIAL_INVERSES = 3.0
 """To make and try a model takes about as many operations as this many inverses of a matrix of its sensors (n^3
 multiplications each)."""
+SKETCHED = 7.0 * MOST_CAUSES
+"""To find the causes of a history of low rank takes about as many operations as this many for each of its values."""
 MOMENTS_AT_MOST = 500
 """A model with up to this many sensors keeps the moments from which it was made: they take 16 n^2 bytes for each
 lag."""
@@ -179,9 +181,13 @@ def estimate(
     edge_of_some = [edge_of[place] for place in tried]
     progress = progress or ProgressReporter()
     searching = f"searching for the structure with {len(tried)} of {len(keep)} sensors"
-    operations = TRIAL_INVERSES * float(len(keep)) ** 3
-    progress.expect([FitStage(searching, TRIED_MODELS * TRIAL_INVERSES * float(len(tried)) ** 3)])
-    progress.expect([FitStage(TRYING, operations if some else 1.0), FitStage(MAKING, operations)])
+    each, of_all = TRIAL_INVERSES * float(len(tried)) ** 3, TRIAL_INVERSES * float(len(keep)) ** 3
+    if some:
+        sketched = SKETCHED * float(len(rows)) * len(keep)
+        stages = (TRIED_MODELS * (each + sketched * len(tried) / len(keep) / 4), 2 * sketched, 2 * sketched)
+    else:
+        stages = (TRIED_MODELS * each, 1.0, of_all)
+    progress.expect([FitStage(name, work) for name, work in zip((searching, TRYING, MAKING), stages, strict=True)])
     progress.begin(searching)
     search = StructureSearch(
         rows[:, tried] if some else rows,
@@ -219,7 +225,7 @@ def estimate(
     else:
         lags = {structure.lag} | {candidate.structure.lag for candidate in candidates if len(kept) <= MOMENTS_AT_MOST}
         part = whole(tuple(sorted(lags)), profile)
-    model, moments = part.model(structure), _moments(part, candidates)
+    model, moments = part.model(structure), {} if structure.rank else _moments(part, candidates)
     if moments:
         model = replace(model, moments=moments)
     checked = choose_form(model)
