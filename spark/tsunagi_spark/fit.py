@@ -189,6 +189,7 @@ def fit_history(
 def _of_all(report: FitReport, sums: HistorySums, work: HistorySteps, searched: Floats, keep: Places) -> FitReport:
     """Return the report with what it says about the whole history and about all sensors."""
     names = [work.files.names[place] for place in keep]
+    known = set(names)
     steps = work.end - work.first
     _, constant = units_of(*sums.mean_and_sd())
     return replace(
@@ -196,7 +197,7 @@ def _of_all(report: FitReport, sums: HistorySums, work: HistorySteps, searched: 
         steps=steps,
         sensors=len(names),
         missing_share=round(float(1 - sums.count.sum() / (steps * len(names))), 6),
-        left_out=tuple(name for name in work.files.names if name not in set(names)),
+        left_out=tuple(name for name in work.files.names if name not in known),
         constant=tuple(name for name, stands in zip(names, constant, strict=True) if stands),
         duplicated=duplicates(searched[:, keep], tuple(names), constant),
     )

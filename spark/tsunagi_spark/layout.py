@@ -229,7 +229,7 @@ def make_layout(
     rows = table.sensors[:count]
     group_names = [sensor.group or unknown_group for sensor in rows]
     groups = list(previous.groups) if previous is not None else []
-    groups += [name for name in dict.fromkeys(group_names) if name not in set(groups)]
+    groups = list(dict.fromkeys([*groups, *group_names]))
     index = {name: number for number, name in enumerate(groups)}
     group_of = np.array([index[name] for name in group_names], dtype=np.int64)
     if previous is not None:

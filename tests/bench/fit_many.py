@@ -61,7 +61,7 @@ def main() -> int:
         table.write_text("\n".join(["sensor,edge", *lines]) + "\n", encoding="utf-8")
         config = Path(directory) / "tsunagi.toml"
         config.write_text(f'sensors = "{table}"\n', encoding="utf-8")
-        command = ["-m", "tsunagi", "fit", "--config", str(config), str(history), "--out", str(model)]
+        command = ["-m", "tsunagi.cli", "--config", str(config), "fit", str(history), "--out", str(model)]
         began = time.monotonic()
         process = subprocess.Popen([sys.executable, *command])
         found: dict[str, float] = {}

@@ -31,7 +31,11 @@ _SAMPLE = "Steps at the end on which Spark searches the structure [default: 256 
     "--rows", default=1.0, type=Number(0, 1, min_open=True), help="Share of the rows, from the first, to fit to."
 )
 @click.option("--period", default="auto", metavar="STEPS|DURATION|auto|none", help=_PERIOD)
-@click.option("--spark/--in-memory", default=None, help="Where to fit [default: Spark past 512 MiB of readings].")
+@click.option(
+    "--spark/--in-memory",
+    default=None,
+    help="Where to fit [default: Spark past 512 MiB of readings of up to 5000 sensors].",
+)
 @TABLE
 @click.option("--sample", type=click.IntRange(12, 10**9), metavar="STEPS", help=_SAMPLE)
 @click.option("--out", type=OutputFile(), required=True, help="File to which the model is written.")
@@ -105,6 +109,10 @@ def fit(
         click.echo(line)
 
 
+IN_MEMORY_TIMES = 7
+"""A fit in memory takes at most this many times the memory of its readings."""
+
+
 def fit_anywhere(
     settings: Settings,
     path: Path,
@@ -125,7 +133,8 @@ def fit_anywhere(
         table: the sensors.
         rows: the share of the rows to fit to, from the first, in (0, 1].
         period: the period of the profile, as for --period.
-        spark: whether to fit through Spark. None does so if the readings take more than `IN_MEMORY_BYTES`.
+        spark: whether to fit through Spark. None does so if the readings take more than `IN_MEMORY_BYTES` and a model
+            of so many sensors has whole matrices: what Spark sums are such matrices.
         sample: as for `tsunagi_spark.fit.fit_history`.
         form: how the files are read, if they do not tell by themselves; None = as [source.table] says.
         tell: called with each line of progress.
@@ -136,6 +145,7 @@ def fit_anywhere(
     """
     from tsunagi.installation import missing
     from tsunagi.recovery.errors import ModelError
+    from tsunagi.recovery.estimation import WHOLE_AT_MOST
     from tsunagi.recovery.fit import IN_MEMORY_BYTES, fit_history, fit_steps
     from tsunagi.recovery.history import list_history
     from tsunagi.recovery.table_history import has_long, read_tables
@@ -146,8 +156,14 @@ def fit_anywhere(
             raise ModelError(f"{path}: found a long table, which is fitted in memory: expected no --spark, --sample")
         found = read_tables(path, table, settings.steps, form, rows, tell=tell)
         return fit_steps(found, table, settings.steps, period, tell=tell)
-    size = list_history(path, form).size_bytes * rows
-    if spark is False or (spark is None and size <= IN_MEMORY_BYTES):
+    files = list_history(path, form)
+    size, sensors = files.size_bytes * rows, len(files.names)
+    if sensors > WHOLE_AT_MOST and (spark or sample is not None):
+        raise ModelError(
+            f"{path}: found {sensors} sensors, expected at most {WHOLE_AT_MOST} with --spark or --sample; "
+            f"--in-memory takes about {IN_MEMORY_TIMES * size / 2**30:.1f} GiB"
+        )
+    if spark is False or (spark is None and (size <= IN_MEMORY_BYTES or sensors > WHOLE_AT_MOST)):
         return fit_history(path, table, settings.steps, rows, period, form=form, tell=tell)
     try:
         from tsunagi_spark.fit import fit_history as through_spark

@@ -230,12 +230,12 @@ def estimate(
         model = replace(model, moments=moments)
     checked = choose_form(model)
     multiple = half_width(REPORTED_DELTA)
-    calibration = _calibration(trial)
+    calibration, known = _calibration(trial), set(kept)
     report = FitReport(
         steps=len(rows),
         sensors=len(kept),
         missing_share=round(float(1 - seen.mean()), 6),
-        left_out=tuple(name for name in names if name not in set(kept)),
+        left_out=tuple(name for name in names if name not in known),
         constant=tuple(name for name, stands in zip(kept, constant, strict=True) if stands),
         duplicated=duplicates(rows, kept, constant),
         transition=structure.transition,

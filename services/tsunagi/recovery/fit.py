@@ -303,7 +303,7 @@ def summary(model: Model, report: FitReport, steps: StepsSettings) -> list[str]:
             f"near singular: condition number {report.condition:.2g}; the filter adds a nugget of {report.nugget:.2g} "
             "to the variances"
         )
-    elif report.condition > NEAR_SINGULAR:
+    elif report.condition > NEAR_SINGULAR and not report.rank:  # low rank needs no other form
         lines.append(f"near singular: condition number {report.condition:.2g}; the filter uses the covariance form")
     return lines
 
