@@ -34,9 +34,7 @@ def test_large_histories_go_through_spark_and_it_is_said_where_there_is_none(
     ):
         fit_anywhere(settings, file, table, 1.0, "none")
     assert fit_anywhere(settings, file, table, 1.0, "none", spark=False)[0].identity == plain.identity
-    monkeypatch.setattr(
-        "tsunagi.recovery.estimation.WHOLE_AT_MOST", 2
-    )  # so many sensors that Spark's sums are too large
+    monkeypatch.setattr("tsunagi.recovery.estimation.WHOLE_AT_MOST", 2)
     assert fit_anywhere(settings, file, table, 1.0, "none")[0].identity == plain.identity
     with pytest.raises(ModelError, match=r"found 3 sensors, expected at most 2 with --spark or --sample; --in-memory"):
         fit_anywhere(settings, file, table, 1.0, "none", spark=True)
