@@ -14,7 +14,7 @@ import numpy as np
 
 from tsunagi.recovery.forms import inverse
 from tsunagi.recovery.low_rank import LowRank, LowRankInverse
-from tsunagi.recovery.model import Model
+from tsunagi.recovery.model import LowRankModel, Model
 from tsunagi.runtime.columns import Floats
 
 AT_ONCE = 1000
@@ -43,12 +43,15 @@ class Reach:
         self._lock = threading.Lock()
 
     def of(self, model: Model) -> Known:
-        """Return what is known of a model. For a large model the first call only begins to compute it."""
+        """Return what is known of a model.
+
+        For a large model with whole matrices the first call only begins to compute it.
+        """
         with self._lock:
             found = self._known.get(id(model))
             if found is None:
                 found = self._known[id(model)] = model, Known()
-                if len(model) > AT_ONCE:
+                if len(model) > AT_ONCE and not isinstance(model, LowRankModel):
                     # A daemon thread, so that a worker that ends does not wait for it.
                     threading.Thread(target=_make, args=found, name="reach", daemon=True).start()
                 else:
