@@ -278,7 +278,9 @@ def best_variance(precision: Floats | LowRankInverse, lost: Places, targets: Pla
     """Return the targets' variances if all living sensors were read: the diagonal of (precision on the lost)^-1."""
     if not len(lost):  # an edge is out that has no sensors which the model knows; LAPACK complains of empty matrices
         return np.empty(0)
-    block = np.asfortranarray(block_of(precision, lost, lost))
+    if isinstance(precision, LowRankInverse):
+        return precision.variances_given_others(lost)[np.searchsorted(lost, targets)]
+    block = np.asfortranarray(precision[np.ix_(lost, lost)])
     if lapack.potrf(block):
         raise HelpersError("helpers: precision: found a matrix that is not positive definite")
     lapack.trtri(block)

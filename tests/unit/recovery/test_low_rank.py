@@ -67,6 +67,7 @@ def test_an_inverse_is_that_of_the_matrix() -> None:
         np.testing.assert_allclose(product, whole[rows] @ vector, atol=1e-9)
         np.testing.assert_allclose(block, whole[np.ix_(rows, columns)], atol=1e-10)
         np.testing.assert_allclose(own, whole[np.ix_(rows, rows)], atol=1e-10)
+    np.testing.assert_allclose(inverse.variances_given_others(rows), np.diag(np.linalg.inv(whole[np.ix_(rows, rows)])))
     lowest, highest = of.extremes()
     values = np.linalg.eigvalsh(of.dense())
     assert 0 < lowest <= values[0]
