@@ -20,8 +20,10 @@ from scipy import linalg
 from tsunagi.recovery import lapack
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.factors import Factors, Places, Traits
-from tsunagi.recovery.forms import FEW, FORMS, PRECISION_LIMIT, Choice, State, cholesky, choose_form, inverse
+from tsunagi.recovery.forms import FEW, FORMS, LOW_RANK, PRECISION_LIMIT, Choice, cholesky, choose_form, inverse
+from tsunagi.recovery.low_rank import LowRank, exactly
 from tsunagi.recovery.model import LowRankModel, Model, half_width
+from tsunagi.recovery.state import State, spread_of
 from tsunagi.recovery.widened import widened_form
 from tsunagi.runtime.columns import U32, Bytes, Floats, pack_arrays, unpack_arrays
 from tsunagi.runtime.messages import BOUNDED, EXACT, UNBOUNDED
@@ -205,7 +207,7 @@ class Recovery:
             return
         spread = state.spread
         if other.form != self.form and len(state.missing):
-            spread = np.tril(inverse(spread))
+            spread = self._spread(other.posterior()[2])
         shift = (other.model.mean_at(step) - self.model.mean_at(step)) / self.model.scale
         self._state = State(state.missing, spread, state.x + shift, state.variance)
 
@@ -249,11 +251,11 @@ class Recovery:
         blocks = model.prior[:n, :n], model.prior[:n, n:], model.prior[n:, n:]
         try:
             both, fresh = other._with_fresh(*blocks, known, missing, covariance)
-            spread = inverse(both) if other.form == "precision" else both
+            spread = other._spread(both)
         except linalg.LinAlgError:
             return other  # rounding broke it: it begins with the prior, which is wider, so bounds hold
         places = np.concatenate([missing, np.arange(n, wide)])
-        other._state = State(places, np.tril(spread), np.concatenate([known, fresh]), np.diag(both).copy())
+        other._state = State(places, spread, np.concatenate([known, fresh]), np.diag(both).copy())
         return other
 
     def continue_from(self, other: Recovery, step: int = 0) -> None:
@@ -296,10 +298,20 @@ class Recovery:
             places = np.concatenate([kept[lost], fresh])
             order = np.argsort(places)
             both = both[np.ix_(order, order)]
-            spread = inverse(both) if self.form == "precision" and len(both) else both
+            spread = self._spread(both)
         except linalg.LinAlgError:
             return  # rounding broke it: the filter begins with the prior, which is wider, so bounds hold
-        self._state = State(places[order], np.tril(spread), mean, np.diag(both).copy())
+        self._state = State(places[order], spread, mean, np.diag(both).copy())
+
+    def _spread(self, covariance: Floats) -> Floats | LowRank:
+        """Return a covariance of missing sensors, float64[m, m], as this filter's form keeps it.
+
+        Raises:
+            LinAlgError: rounding has left no covariance.
+        """
+        if self.form == LOW_RANK:
+            return exactly(covariance)
+        return np.tril(inverse(covariance) if self.form == "precision" and len(covariance) else covariance)
 
     def _with_fresh(
         self, own: Floats, cross: Floats, rest: Floats, known: Floats, missing: Places, covariance: Floats
@@ -338,8 +350,8 @@ class Recovery:
             raise ValueError("recovery: found no step, expected one before its posterior is asked for")
         if not len(state.missing):
             return state.x, state.missing, np.empty((0, 0))
-        if not len(state.spread):
-            return state.x, state.missing, self.model.prior
+        if isinstance(state.spread, LowRank):
+            return state.x, state.missing, state.spread.dense()
         lower = np.tril(state.spread)
         whole = inverse(state.spread) if self.form == "precision" else lower + np.tril(lower, -1).T
         return state.x, state.missing, whole
@@ -404,6 +416,9 @@ class Recovery:
         """Return roughly how many multiplications a step takes with `missing` sensors missing, now or a step before."""
         n, last = len(self.model), 0 if self._state is None else len(self._state.missing)
         m = float(max(missing, last))
+        if isinstance(self.model, LowRankModel):
+            causes = self.model.noise.rank + self.model.known.rank
+            return n * causes + 3.0 * m * causes**2
         if self.form == "covariance" and m:
             return 2.0 * float(n) ** 3
         return 3.0 * m**3 + 8.0 * m * n
@@ -426,8 +441,6 @@ class Recovery:
             except linalg.LinAlgError:
                 pass
             self.restarts += 1
-        if isinstance(self.model, LowRankModel) and len(missing) == len(readings):
-            return State(missing, np.empty((0, 0)), readings, self.model.known.variances)
         return self._form.first(readings, missing)
 
     def context(self) -> bytes:
@@ -441,7 +454,7 @@ class Recovery:
             arrays["distrusted"] = np.flatnonzero(self.distrusted).astype(U32)
         if state is not None:
             arrays["missing"] = state.missing.astype(U32)
-            arrays["spread"] = state.spread[np.tril_indices(len(state.spread))]
+            arrays |= state.arrays()
             arrays["x"] = state.x
             arrays["age"] = self._age[state.missing].astype(U32)
         return pack_arrays(arrays)
@@ -471,15 +484,15 @@ class Recovery:
             return
         missing = arrays["missing"].astype(np.intp)
         m = len(missing)
-        lower, x = arrays["spread"].astype(np.float64), arrays["x"].astype(np.float64)
-        size = 0 if isinstance(self.model, LowRankModel) and not len(lower) else m
+        x = arrays["x"].astype(np.float64)
         # Contexts of earlier versions have no ages.
         age = arrays["age"].astype(np.intp) if "age" in rest else np.zeros(m, dtype=np.intp)
-        if lower.shape != (size * (size + 1) // 2,) or x.shape != (n,) or age.shape != (m,) or (m and missing[-1] >= n):
+        if x.shape != (n,) or age.shape != (m,) or (m and missing[-1] >= n):
             raise ModelError(f"recovery: the context's arrays do not fit together (m = {m}, n = {n})")
-        spread = np.zeros((size, size))
-        spread[np.tril_indices(size)] = lower
-        self._state = State(missing, spread, x, np.empty(0))
+        try:
+            self._state = State(missing, spread_of(arrays, m), x, np.empty(0))
+        except (KeyError, ValueError) as error:
+            raise ModelError(f"recovery: the context's arrays do not fit together: {error}") from None
         self._age[missing] = age
 
     def _tag(self) -> Bytes:

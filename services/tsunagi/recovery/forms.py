@@ -1,4 +1,4 @@
-"""The two ways to carry the posterior of the missing sensors from one step to the next.
+"""The two ways, with whole matrices, to carry the posterior of the missing sensors from one step to the next.
 
 Both give the distribution of equations (1), (2), (4), (5) of Takao et al. (DEIM 2023). Readings are exact, so only
 the missing set Z (m of n sensors) is uncertain at a step. The precision form (docs/explanation/recovery-model.md)
@@ -19,13 +19,13 @@ from scipy.sparse.linalg import ArpackError, eigsh
 
 from tsunagi.recovery import lapack
 from tsunagi.recovery.errors import ModelError
-from tsunagi.recovery.low_rank import LowRankInverse
+from tsunagi.recovery.low_rank_form import LowRankForm
 from tsunagi.recovery.model import LowRankModel, Model
 from tsunagi.recovery.model_checks import NEGATIVE_SHARE
+from tsunagi.recovery.state import State, matrix_of
 from tsunagi.runtime.columns import Floats
 
 Places = npt.NDArray[np.intp]
-Matrix = Floats | LowRankInverse
 
 PRECISION_LIMIT = 1e7
 """Up to this condition number of Q and of the prior, the precision form agrees with the literal equations to 1e-8."""
@@ -46,28 +46,12 @@ HALVED_INVERSE = 1000
 FEW = 500
 """With up to this many sensors all eigenvalues are computed, which takes no time; with more, only the outermost
 ones."""
-FORMS = ("precision", "covariance")
-"""Names of the two forms."""
+LOW_RANK = "low rank"
+"""Name of the form of a model of low rank, which has no other."""
+FORMS = ("precision", "covariance", LOW_RANK)
+"""Names of all forms, in the order of their numbers in contexts."""
 _CHOICE = "_choice"
 """Attribute in which a model keeps its form, if that was made in advance."""
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """The posterior after a step, in units of scale around the mean.
-
-    Attributes:
-        missing: intp[m], ascending: the missing set Z.
-        spread: float64[m, m], lower triangle valid: precision or covariance of X on Z, depending on the form. Empty if
-            nothing has been read yet of a model of low rank: the prior, as a whole matrix, would be large.
-        x: float64[n]: readings, and on Z the posterior mean; float64[n, k] for k runs with the same missing sets.
-        variance: float64[m]: variances of X on Z.
-    """
-
-    missing: Places
-    spread: Floats
-    x: Floats
-    variance: Floats
 
 
 class Form(Protocol):
@@ -92,12 +76,11 @@ class PrecisionForm:
     brings to zero. With K = P + H[Z,Z] the new precision is K's Schur complement L[Z',Z'] - G[Z',Z] K^-1 G[Z',Z]'
     (docs/explanation/recovery-model.md).
 
-    With a diagonal F, L may be the inverse of a covariance of low rank. Otherwise the rows that a step reads for its
-    missing set are those that the next step reads for its last one. If little is missing they are kept, since nothing
-    else takes as long as reading rows from memory.
+    With a diagonal F, the rows that a step reads for its missing set are those that the next step reads for its last
+    one. If little is missing they are kept, since nothing else takes as long as reading rows from memory.
     """
 
-    def __init__(self, model: Model, prior_precision: Matrix, precision: Matrix) -> None:
+    def __init__(self, model: Model, prior_precision: Floats, precision: Floats) -> None:
         self._model = model
         self._rows = np.empty((0, len(model)))
         self._block = np.empty((0, 0))
@@ -106,7 +89,7 @@ class PrecisionForm:
         self._precision = precision  # L
         self._pair: Floats | None = None  # W; with a diagonal F it is L with its rows and columns rescaled
         if not model.diagonal:
-            self._pair = _pair_precision(dense(precision), model.transition)
+            self._pair = _pair_precision(precision, model.transition)
 
     def __copy__(self) -> PrecisionForm:
         """Return another form with the same matrices, which keeps rows of its own."""
@@ -117,10 +100,9 @@ class PrecisionForm:
     def matrices(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Return prior^-1, L = Q^-1, G = L F and H = F' L F, float64[n, n] each."""
         n, f = len(self._model), self._model.transition
-        prior, noise = dense(self._prior_precision), dense(self._precision)
         if self._pair is None:
-            return prior, noise, noise * f, f[:, None] * noise * f
-        return prior, noise, -self._pair[:n, n:], self._pair[n:, n:]
+            return self._prior_precision, self._precision, self._precision * f, f[:, None] * self._precision * f
+        return self._prior_precision, self._precision, -self._pair[:n, n:], self._pair[n:, n:]
 
     def first(self, readings: Floats, missing: Places) -> State:
         pull, precision = _read(self._prior_precision, missing, readings, missing)
@@ -129,7 +111,7 @@ class PrecisionForm:
     def following(self, state: State, readings: Floats, missing: Places) -> State:
         origin, pull, now, behind, cross, inner = self._gather(state, readings, missing)
         if len(state.missing):
-            factor = cholesky(inner + state.spread)  # C, with K = C C'
+            factor = cholesky(inner + matrix_of(state))  # C, with K = C C'
             _divide(cross, factor)  # now -G[Z',Z] C'^-1
             lapack.syrk(-1.0, cross, now)
             pull -= cross @ lapack.trtrs(factor, behind)
@@ -166,7 +148,7 @@ class PrecisionForm:
 
     def _read_now(self, missing: Places, surprise: Floats) -> tuple[Floats, ...]:
         """Return L[Z'] @ surprise and L[Z',Z'], and keep the rows if they are few."""
-        if isinstance(self._precision, LowRankInverse) or len(missing) * len(self._model) > KEPT:
+        if len(missing) * len(self._model) > KEPT:
             self._rows_of = None
             return _read(self._precision, missing, surprise, missing)
         if len(self._rows) < len(missing):
@@ -190,19 +172,12 @@ def _pair_precision(precision: Floats, transition: Floats) -> Floats:
     return pair
 
 
-def dense(matrix: Matrix) -> Floats:
-    """Return a matrix, float64[n, n], that may be of low rank beside its diagonal."""
-    return matrix.dense() if isinstance(matrix, LowRankInverse) else matrix
-
-
-def _read(matrix: Matrix, rows: Places, vector: Floats, *columns: Places) -> tuple[Floats, ...]:
+def _read(matrix: Floats, rows: Places, vector: Floats, *columns: Places) -> tuple[Floats, ...]:
     """Return matrix[rows] @ vector, then matrix[rows][:, c] for each c of `columns`; vector is float64[n] or [n, k].
 
     Rows are read from memory once for the product and all blocks: in a large model with little missing nothing else
     takes as long.
     """
-    if isinstance(matrix, LowRankInverse):
-        return matrix.read(rows, vector, *columns)
     at_once = max(1, CACHED // matrix.shape[1])
     cache = np.empty((min(at_once, len(rows)), matrix.shape[1]))
     products = np.empty((len(rows), *vector.shape[1:]))
@@ -232,7 +207,8 @@ class CovarianceForm:
         predicted = model.predict(state.x)
         ahead = self._noise
         if len(last):
-            covariance = np.tril(state.spread) + np.tril(state.spread, -1).T
+            lower = matrix_of(state)
+            covariance = np.tril(lower) + np.tril(lower, -1).T
             if model.diagonal:
                 f = model.transition[last]
                 ahead = ahead.copy()
@@ -280,7 +256,7 @@ class Choice:
     """The form that is used for a model.
 
     Attributes:
-        name: "precision" or "covariance".
+        name: one of `FORMS`.
         form: the form itself.
         condition: the greater of the condition numbers of Q and of the prior.
         nugget: what was added to both diagonals, in units of scale squared; 0 if nothing.
@@ -301,8 +277,8 @@ def choose_form(model: Model, name: str = "auto") -> Choice:
     Raises:
         ModelError: Q or the prior is not a covariance, or there is no form of this name.
     """
-    if name not in ("auto", *FORMS):
-        raise ModelError(f"recovery: form: found {name!r}, expected auto, {' or '.join(FORMS)}")
+    if name not in ("auto", *FORMS[:2]):
+        raise ModelError(f"recovery: form: found {name!r}, expected auto, {' or '.join(FORMS[:2])}")
     kept: Choice | None = model.__dict__.get(_CHOICE)
     if kept is not None and name == "auto":
         return replace(kept, form=copy(kept.form))  # each filter needs rows of its own
@@ -325,15 +301,14 @@ def choose_form(model: Model, name: str = "auto") -> Choice:
 
 
 def _of_low_rank(model: LowRankModel, name: str) -> Choice:
-    """Return the precision form of a model of low rank, whose inverses are exact enough whatever its condition."""
-    if name == "covariance":
-        raise ModelError("recovery: form: found covariance with a model of low rank, expected auto or precision")
+    if name != "auto":
+        raise ModelError(f"recovery: form: found {name!r} with a model of low rank, expected auto")
     noise, prior = (
         Examined(highest / lowest, highest, None)
         for lowest, highest in (model.noise.extremes(), model.known.extremes())
     )
-    form = PrecisionForm(model, model.known.inverse(), model.noise.inverse())
-    return Choice("precision", form, max(noise.condition, prior.condition), 0.0, noise, prior)
+    condition = max(noise.condition, prior.condition)
+    return Choice(LOW_RANK, LowRankForm(model), condition, 0.0, noise, prior)
 
 
 def keep_form(model: Model) -> None:

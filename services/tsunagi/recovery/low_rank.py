@@ -141,20 +141,6 @@ class LowRankInverse:
         shared = linalg.solve_triangular(factor, scaled.T, lower=True)
         return np.asarray(own + np.einsum("rm,rm->m", shared, shared))
 
-    def read(self, rows: Places, vector: Floats, *columns: Places) -> tuple[Floats, ...]:
-        """Return matrix[rows] @ vector, then matrix[rows][:, c] for each c of `columns`.
-
-        Args:
-            rows, columns: no sensor twice.
-            vector: float64[n] or [n, k].
-
-        It takes n r multiplications, and r for each element of the blocks.
-        """
-        mine = self.taken[rows]
-        weights = self.weights[rows] if vector.ndim == 1 else self.weights[rows, None]
-        product = weights * vector[rows] - mine @ (self.taken.T @ vector)
-        return product, *(self.block(rows, places) for places in columns)
-
 
 Covariance = Floats | LowRank
 """A covariance, as a whole matrix, float64[n, n], or of low rank."""
@@ -218,6 +204,21 @@ def of_matrix(matrix: Floats, rank: int) -> LowRank:
     values, vectors = linalg.eigh(matrix, subset_by_index=(n - rank, n - 1))
     noise = max(float(np.trace(matrix)) - float(values.sum()), 0.0) / (n - rank)
     return _covered(vectors[:, ::-1] * np.sqrt(np.maximum(values[::-1] - noise, 0.0)), np.diag(matrix))
+
+
+def exactly(matrix: Floats) -> LowRank:
+    """Return a covariance, float64[m, m] with a valid lower triangle, as one of rank m: the same but for rounding.
+
+    Raises:
+        LinAlgError: it has an eigenvalue of 0 or below.
+    """
+    if not len(matrix):
+        return LowRank(np.empty((0, 0)), np.empty(0))
+    values, vectors = np.linalg.eigh(matrix)
+    if values[0] <= 0:
+        raise linalg.LinAlgError(f"found an eigenvalue of {values[0]:.3g}, expected more than 0")
+    own = values[0] / 2
+    return LowRank(vectors * np.sqrt(values - own), np.full(len(matrix), own))
 
 
 def filled(rows: Floats) -> tuple[Floats, Floats]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tsunagi.recovery.forms import State, choose_form
+from tsunagi.recovery.forms import choose_form
 from tsunagi.recovery.model import Model
+from tsunagi.recovery.state import State
 from tsunagi.runtime.columns import Floats
 
 LEAST_ERROR = 1e-9
@@ -75,10 +76,10 @@ def run_trial(
     at = np.minimum(starts + since[:, None], truth.shape[1] - 1)
     lasts = (since[:, None] <= lasting) & (starts + since[:, None] < truth.shape[1])
     form = choose_form(model).form
-    nobody = np.empty(0, dtype=np.intp)
+    nobody, nothing = np.empty(0, dtype=np.intp), np.empty((0, 0))
     parts: list[tuple[Floats, Floats, Floats, Floats, Edges]] = []
     for group in groups:
-        state = State(nobody, np.empty((0, 0)), filled[:, starts], np.empty(0))
+        state = State(nobody, nothing, filled[:, starts], np.empty(0))
         estimates, variances = np.empty((len(group), *at.shape)), np.empty((len(group), len(since), 1))
         for row, columns in enumerate(at):
             readings = filled[:, columns]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -58,15 +59,15 @@ def test_an_inverse_is_that_of_the_matrix() -> None:
     of = covariance()
     inverse = of.inverse()
     whole = np.linalg.inv(of.dense())
-    np.testing.assert_allclose(inverse.dense(), whole, atol=1e-10)
+    every = np.arange(N)
+    np.testing.assert_allclose(inverse.block(every, every), whole, atol=1e-10)
     np.testing.assert_allclose(of.variances, np.diag(of.dense()))
     draw = np.random.default_rng(0)
     rows, columns = (np.sort(draw.choice(N, 15, replace=False)) for _ in range(2))
-    for vector in (draw.normal(size=N), draw.normal(size=(N, 4))):
-        product, block, own = inverse.read(rows, vector, columns, rows)
-        np.testing.assert_allclose(product, whole[rows] @ vector, atol=1e-9)
-        np.testing.assert_allclose(block, whole[np.ix_(rows, columns)], atol=1e-10)
-        np.testing.assert_allclose(own, whole[np.ix_(rows, rows)], atol=1e-10)
+    vector = draw.normal(size=N)
+    np.testing.assert_allclose(inverse.times(vector), whole @ vector, atol=1e-9)
+    np.testing.assert_allclose(inverse.block(rows, columns), whole[np.ix_(rows, columns)], atol=1e-10)
+    np.testing.assert_allclose(inverse.variances, np.diag(whole))
     np.testing.assert_allclose(inverse.variances_given_others(rows), np.diag(np.linalg.inv(whole[np.ix_(rows, rows)])))
     lowest, highest = of.extremes()
     values = np.linalg.eigvalsh(of.dense())
@@ -105,9 +106,50 @@ def test_nothing_read_yet_takes_no_whole_matrix() -> None:
     recovery = Recovery(model)
     found = recovery.step(np.full(5000, np.nan))
     np.testing.assert_allclose(found.sd, 1.2 * model.scale * np.sqrt(model.known.variances))
-    assert len(recovery.context()) < 24 * 5000
+    assert len(recovery.context()) < 60 * 5000
     values = np.where(np.arange(5000) < 50, np.nan, model.mean)
     assert (recovery.step(values, 1).sd[:50] < found.sd[:50]).all()
+
+
+def test_a_long_outage_of_many_sensors_has_no_more_causes_than_noise_and_prior() -> None:
+    """So neither a step's time nor a context grows with the square of what is missing, or with the steps since."""
+    model, draw = low_rank_model(2000), np.random.default_rng(6)
+    recovery, sizes = Recovery(model), []
+    for step in range(30):
+        values = model.mean + model.scale * draw.normal(size=2000)
+        values[500 if step < 10 else 100 :] = np.nan
+        recovery.step(values, step)
+        sizes.append(len(recovery.context()))
+    assert max(sizes) < 8 * 2000 * (3 + 2 + 2 * RANK)
+    assert recovery.restarts == 0
+
+
+def test_other_covariances_are_taken_over_exactly() -> None:
+    """As of helpers, which come and go: what whole matrices give is kept as it is."""
+    model, draw = low_rank_model(), np.random.default_rng(7)
+    half = model.names[:25]
+    slim, whole = (Recovery(of) for of in (_part(model, half), model.dense().select(half)))
+    for step in range(4):
+        values = (model.mean + model.scale * draw.normal(size=N))[:25]
+        values[3:9] = np.nan
+        slim.step(values, step)
+        whole.step(values, step)
+    wider = slim.widened(model, 3), whole.widened(model.dense(), 3)
+    later = Recovery(_part(model, model.names[5:30])), Recovery(model.dense().select(model.names[5:30]))
+    for new, old in zip(later, wider, strict=True):
+        new.continue_from(old, 3)
+    for pair in (wider, later):
+        for mine, other in zip(pair[0].posterior(), pair[1].posterior(), strict=True):
+            np.testing.assert_allclose(mine, other, atol=1e-8)
+
+
+def _part(model: LowRankModel, names: Sequence[str]) -> LowRankModel:
+    """Return a part of a model that is of low rank too, although it has few sensors."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models, "DENSE_AT_MOST", 0)
+        found = model.select(names)
+    assert isinstance(found, LowRankModel)
+    return found
 
 
 def test_a_model_of_low_rank_is_written_and_read(tmp_path: Path) -> None:
@@ -273,7 +315,7 @@ def test_helpers_are_chosen_as_with_whole_matrices() -> None:
     model = low_rank_model(60)
     slot, missing = np.arange(0, 60, 4), np.arange(0, 20)
     for precision in (None, model.known.inverse()):
-        whole = None if precision is None else precision.dense()
+        whole = None if precision is None else np.asarray(np.linalg.inv(model.prior), dtype=np.float64)
         found = choose_helpers(model.known, slot, missing, 0.1, cap=5, precision=precision)
         wanted = choose_helpers(model.prior, slot, missing, 0.1, cap=5, precision=whole)
         assert found.chosen.tolist() == wanted.chosen.tolist()
