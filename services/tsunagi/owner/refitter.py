@@ -15,7 +15,7 @@ from tsunagi.recovery.averaging import ModelAverage
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.filter import Recovery, StepEstimate
 from tsunagi.recovery.forms import choose_form
-from tsunagi.recovery.model import Model
+from tsunagi.recovery.model import DENSE_AT_MOST, LowRankModel, Model
 from tsunagi.runtime.columns import Floats
 
 SHARE = 0.02
@@ -40,6 +40,10 @@ class Refitter:
         self._steps = 0
         self._every = max(1, least_steps, round(SHARE * float(recovery.model.about.get("steps", 0))))
         self._average: ModelAverage | None = None
+        if isinstance(recovery.model, LowRankModel):
+            found = f"found {len(recovery.model)} sensors in the slot, expected at most {DENSE_AT_MOST}"
+            self.fault = f"a refit takes whole matrices: {found}"
+            return
         try:
             self._average = ModelAverage(recovery.model, recovery, edges)
         except (ModelError, linalg.LinAlgError, KeyError, ValueError, TypeError) as error:

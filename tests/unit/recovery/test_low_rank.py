@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tsunagi.owner.refitter import Refitter
 from tsunagi.recovery import estimation, low_rank, moments
 from tsunagi.recovery import model as models
 from tsunagi.recovery.errors import ModelError
@@ -293,6 +294,14 @@ def test_low_rank_is_taken_unless_it_errs_more() -> None:
     assert preferred([whole], 20_000) == [whole]
     assert [tried.rank for tried in ranks_beside(low.structure, 60)] == [8, 16]
     assert ranks_beside(whole.structure, 60) == [whole.structure]
+
+
+def test_a_slot_too_large_for_whole_matrices_is_not_refitted() -> None:
+    recovery = Recovery(low_rank_model(1001))
+    refitter = Refitter(recovery, ["e"] * 1001, least_steps=1)
+    assert refitter.fault == ("a refit takes whole matrices: found 1001 sensors in the slot, expected at most 1000")
+    refitter.observe(0, recovery.model.mean, recovery.step(recovery.model.mean))
+    assert refitter.due() is None
 
 
 def test_a_refit_keeps_to_low_rank() -> None:
