@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy import linalg
 
 from tsunagi.recovery import lapack
 from tsunagi.recovery.low_rank import Covariance, LowRankInverse, block_of, variances_of
@@ -279,7 +280,10 @@ def best_variance(precision: Floats | LowRankInverse, lost: Places, targets: Pla
     if not len(lost):  # an edge is out that has no sensors which the model knows; LAPACK complains of empty matrices
         return np.empty(0)
     if isinstance(precision, LowRankInverse):
-        return precision.variances_given_others(lost)[np.searchsorted(lost, targets)]
+        try:
+            return precision.variances_given_others(lost)[np.searchsorted(lost, targets)]
+        except linalg.LinAlgError as error:
+            raise HelpersError(f"helpers: precision: {error}") from None
     block = np.asfortranarray(precision[np.ix_(lost, lost)])
     if lapack.potrf(block):
         raise HelpersError("helpers: precision: found a matrix that is not positive definite")

@@ -123,16 +123,13 @@ class LowRankInverse:
         """Return matrix[rows][:, columns], whatever their order."""
         return _with_diagonal(-(self.taken[rows] @ self.taken[columns].T), rows, columns, self.weights)
 
-    def dense(self) -> Floats:
-        """Return the matrix, float64[n, n]."""
-        found = -(self.taken @ self.taken.T)
-        found[np.diag_indices_from(found)] += self.weights
-        return np.asarray((found + found.T) / 2)
-
     def variances_given_others(self, places: Places) -> Floats:
         """Return the variances of these sensors if all others were read, float64[m]: the diagonal of a block's inverse.
 
         By Woodbury's identity once more it takes m r^2 multiplications, however many sensors are lost.
+
+        Raises:
+            LinAlgError: rounding has left no covariance.
         """
         own, mine = 1 / self.weights[places], self.taken[places]
         scaled = own[:, None] * mine
