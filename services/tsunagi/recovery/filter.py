@@ -17,10 +17,10 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from scipy import linalg
 
-from tsunagi.recovery import lapack
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.factors import Factors, Places, Traits
-from tsunagi.recovery.forms import FEW, FORMS, LOW_RANK, PRECISION_LIMIT, Choice, cholesky, choose_form, inverse
+from tsunagi.recovery.forms import FEW, FORMS, LOW_RANK, PRECISION_LIMIT, Choice, choose_form, inverse
+from tsunagi.recovery.fresh import MANY, fresh_of_low_rank, fresh_of_whole
 from tsunagi.recovery.low_rank import LowRank, exactly
 from tsunagi.recovery.model import LowRankModel, Model, half_width
 from tsunagi.recovery.state import State, spread_of
@@ -246,15 +246,22 @@ class Recovery:
             other.set_factors(given.widened(wide - n))
         if self._state is None:
             return other
+        shift = (self.model.mean_at(step) - model.mean_at(step)[:n]) / model.scale[:n]
+        state, places = self._state, np.concatenate([self._state.missing, np.arange(n, wide)])
+        prior, before = model.kept()[1], state.spread
+        if isinstance(prior, LowRank) and isinstance(before, LowRank) and len(state.missing) > MANY * prior.rank:
+            large, fresh = fresh_of_low_rank(prior, before, state.missing, state.x + shift)
+            other._state = State(places, large, np.concatenate([state.x + shift, fresh]), large.variances)
+            return other
         known, missing, covariance = self.posterior()
-        known = known + (self.model.mean_at(step) - model.mean_at(step)[:n]) / model.scale[:n]
-        blocks = model.prior[:n, :n], model.prior[:n, n:], model.prior[n:, n:]
+        known = known + shift
+        whole = model.prior
+        blocks = whole[:n, :n], whole[:n, n:], whole[n:, n:]
         try:
-            both, fresh = other._with_fresh(*blocks, known, missing, covariance)
+            both, fresh = fresh_of_whole(*blocks, known, missing, covariance, other.nugget)
             spread = other._spread(both)
         except linalg.LinAlgError:
             return other  # rounding broke it: it begins with the prior, which is wider, so bounds hold
-        places = np.concatenate([missing, np.arange(n, wide)])
         other._state = State(places, spread, np.concatenate([known, fresh]), np.diag(both).copy())
         return other
 
@@ -294,7 +301,7 @@ class Recovery:
             if len(fresh):
                 prior = self.model.prior
                 blocks = prior[np.ix_(kept, kept)], prior[np.ix_(kept, fresh)], prior[np.ix_(fresh, fresh)]
-                both, mean[fresh] = self._with_fresh(*blocks, known, lost, both)
+                both, mean[fresh] = fresh_of_whole(*blocks, known, lost, both, self.nugget)
             places = np.concatenate([kept[lost], fresh])
             order = np.argsort(places)
             both = both[np.ix_(order, order)]
@@ -312,30 +319,6 @@ class Recovery:
         if self.form == LOW_RANK:
             return exactly(covariance)
         return np.tril(inverse(covariance) if self.form == "precision" and len(covariance) else covariance)
-
-    def _with_fresh(
-        self, own: Floats, cross: Floats, rest: Floats, known: Floats, missing: Places, covariance: Floats
-    ) -> tuple[Floats, Floats]:
-        """Return the covariance of the missing and the fresh sensors, and the mean of the fresh ones.
-
-        Args:
-            own, cross, rest: blocks of the prior: of the n sensors that have a state, float64[n, n]; of these and the k
-                fresh ones, float64[n, k]; of the fresh ones, float64[k, k].
-            known: float64[n], the mean of the former.
-            missing, covariance: those of them that are missing, intp[m], and their covariance, float64[m, m].
-
-        Raises:
-            LinAlgError: rounding has left no covariance.
-        """
-        pull = lapack.potrs(cholesky(own + self.nugget * np.eye(len(own))), cross).T  # A
-        m, k = len(missing), len(rest)
-        both = np.empty((m + k, m + k))
-        both[:m, :m] = covariance
-        both[m:, :m] = pull[:, missing] @ covariance
-        both[:m, m:] = both[m:, :m].T
-        both[m:, m:] = rest - pull @ cross + both[m:, :m] @ pull[:, missing].T
-        both[np.diag_indices_from(both)] += self.nugget
-        return both, pull @ known
 
     def posterior(self) -> tuple[Floats, Places, Floats]:
         """Return the last step's mean, missing set and its covariance, in units of scale around the model's mean.

@@ -144,6 +144,33 @@ def test_other_covariances_are_taken_over_exactly() -> None:
             np.testing.assert_allclose(mine, other, atol=1e-8)
 
 
+def test_helpers_of_many_missing_sensors_take_no_matrix_of_these() -> None:
+    """It is nearly exact: the bounds of what is missing differ by little from those of whole matrices."""
+    n = 600
+    model, _draw = low_rank_model(n), np.random.default_rng(8)
+    own = model.names[:550]
+    slim, whole = Recovery(_part(model, own)), Recovery(model.dense().select(own))
+    for step in range(4):
+        values = (model.mean_at(step) + model.scale * sampled(model.known, 1, seed=step)[0])[:550]
+        values[50:] = np.nan
+        slim.step(values, step)
+        whole.step(values, step)
+    wide, exact = slim.widened(model, 3), whole.widened(model.dense(), 3)
+    mine, truth = wide.posterior(), exact.posterior()
+    np.testing.assert_allclose(mine[0], truth[0], atol=1e-8)
+    np.testing.assert_allclose(np.diag(mine[2]), np.diag(truth[2]), rtol=1e-6)
+    np.testing.assert_allclose(mine[2][500:], truth[2][500:], atol=1e-8)
+    apart = np.abs(mine[2] - truth[2]) / np.sqrt(np.outer(np.diag(truth[2]), np.diag(truth[2])))
+    assert apart.max() < 0.1
+    assert len(wide.context()) < 8 * n * (4 * RANK + 8)
+    for step in range(4, 8):
+        values = model.mean_at(step) + model.scale * sampled(model.known, 1, seed=step)[0]
+        values[50:550] = np.nan
+        found, wanted = wide.step(values, step), exact.step(values, step)
+        np.testing.assert_allclose(found.sd, wanted.sd, rtol=0.01)
+        assert np.abs(found.mean - wanted.mean)[50:550].max() < 0.05 * wanted.sd[50:550].max()
+
+
 def _part(model: LowRankModel, names: Sequence[str]) -> LowRankModel:
     """Return a part of a model that is of low rank too, although it has few sensors."""
     with pytest.MonkeyPatch.context() as patch:
