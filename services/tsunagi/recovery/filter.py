@@ -19,7 +19,7 @@ from scipy import linalg
 
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.factors import Factors, Places, Traits
-from tsunagi.recovery.forms import FEW, FORMS, LOW_RANK, PRECISION_LIMIT, Choice, choose_form, inverse
+from tsunagi.recovery.forms import FEW, LOW_RANK, NUMBERED, PRECISION_LIMIT, Choice, choose_form, inverse
 from tsunagi.recovery.fresh import MANY, fresh_of_low_rank, fresh_of_whole
 from tsunagi.recovery.low_rank import LowRank, exactly
 from tsunagi.recovery.model import LowRankModel, Model, half_width
@@ -480,7 +480,9 @@ class Recovery:
 
     def _tag(self) -> Bytes:
         """Identify form and model in 9 bytes: a posterior means nothing to another model or form."""
-        return np.frombuffer(bytes([FORMS.index(self.form)]) + bytes.fromhex(self.model.identity)[:8], dtype=np.uint8)
+        return np.frombuffer(
+            bytes([NUMBERED.index(self.form)]) + bytes.fromhex(self.model.identity)[:8], dtype=np.uint8
+        )
 
 
 def _factors(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Factors:

@@ -46,9 +46,11 @@ HALVED_INVERSE = 1000
 FEW = 500
 """With up to this many sensors all eigenvalues are computed, which takes no time; with more, only the outermost
 ones."""
+FORMS = ("precision", "covariance")
+"""Names of the two forms."""
 LOW_RANK = "low rank"
-"""Name of the form of a model of low rank, which has no other."""
-FORMS = ("precision", "covariance", LOW_RANK)
+"""Name of the form of a model of low rank, which has no other (`low_rank_form`)."""
+NUMBERED = (*FORMS, LOW_RANK)
 """Names of all forms, in the order of their numbers in contexts."""
 _CHOICE = "_choice"
 """Attribute in which a model keeps its form, if that was made in advance."""
@@ -256,7 +258,7 @@ class Choice:
     """The form that is used for a model.
 
     Attributes:
-        name: one of `FORMS`.
+        name: one of `NUMBERED`.
         form: the form itself.
         condition: the greater of the condition numbers of Q and of the prior.
         nugget: what was added to both diagonals, in units of scale squared; 0 if nothing.
@@ -277,8 +279,8 @@ def choose_form(model: Model, name: str = "auto") -> Choice:
     Raises:
         ModelError: Q or the prior is not a covariance, or there is no form of this name.
     """
-    if name not in ("auto", *FORMS[:2]):
-        raise ModelError(f"recovery: form: found {name!r}, expected auto, {' or '.join(FORMS[:2])}")
+    if name not in ("auto", *FORMS):
+        raise ModelError(f"recovery: form: found {name!r}, expected auto, {' or '.join(FORMS)}")
     kept: Choice | None = model.__dict__.get(_CHOICE)
     if kept is not None and name == "auto":
         return replace(kept, form=copy(kept.form))  # each filter needs rows of its own
