@@ -55,7 +55,7 @@ def test_a_model_of_more_than_the_history_that_was_searched():
         base = base_of(tuple(names(5)), history[-100:], profile, 0)
         moments = Moments((history - history.mean(axis=0)) / base.scale)
         given = GivenMoments({lag: moments.joint(lag) if lag else moments.covariance() for lag in lags})
-        return HistoryPart(replace(base, mean=history.mean(axis=0)), given)
+        return HistoryPart(base.around(history.mean(axis=0), None), given)
 
     model, report = estimate(history[-100:, :4], names(4), whole=whole)
     assert len(asked) == 1
