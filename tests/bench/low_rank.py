@@ -22,7 +22,7 @@ from unittest.mock import patch
 import numpy as np
 
 from tests.bench import outcome
-from tests.bench.recovery_data import SCORED_LEVEL, Mask, failures
+from tests.bench.recovery_data import SCORED_LEVEL, Mask, failures, interval_scores
 from tests.bench.slots_of_an_edge import GENERATED, MISSING, SECTIONS, generated
 from tests.bench.system import say
 from tsunagi.recovery import estimation
@@ -70,7 +70,7 @@ def judged(model: Model, values: Floats, hidden: Mask, unit: Floats) -> dict[str
     error, half = np.concatenate(off), np.concatenate(halves)
     return {
         "nrmse": round(float(np.sqrt(np.mean(error**2))), 4),
-        "interval_score": round(float(np.mean(2 * half + 2 / (1 - SCORED_LEVEL) * np.maximum(error - half, 0.0))), 4),
+        "interval_score": round(float(np.mean(interval_scores(error, half))), 4),
         "coverage": round(float(np.mean(error <= half)), 4),
         "step_ms": round(1000 * float(np.median(taken)), 2),
     }

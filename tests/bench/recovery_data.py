@@ -275,6 +275,11 @@ CAUSAL: dict[str, Callable[[Trial], Found]] = {
 }
 
 
+def interval_scores(error: Floats, half: Floats) -> Floats:
+    """Return the interval scores of bounds of `SCORED_LEVEL` (Gneiting and Raftery 2007), for absolute errors."""
+    return np.asarray(2 * half + 2 / (1 - SCORED_LEVEL) * np.maximum(error - half, 0.0))
+
+
 def judge(found: Found, trial: Trial) -> dict[str, Any]:
     """Return a method's figures."""
     scored = trial.hidden & np.isfinite(trial.values)
@@ -298,9 +303,7 @@ def judge(found: Found, trial: Trial) -> dict[str, Any]:
         coverage.add_table(trial.hidden | ~np.isfinite(trial.values), scored, within[SCORED_LEVEL], high)
         result["coverage_by"] = coverage.shares()
         half = found.bounds[SCORED_LEVEL] / trial.unit
-        outside = np.maximum(off - half, 0.0)
-        score = 2 * half + 2 / (1 - SCORED_LEVEL) * outside
-        result["interval_score"] = round(float(score[scored].mean()), 4)
+        result["interval_score"] = round(float(interval_scores(off, half)[scored].mean()), 4)
     if found.step_ms is not None:
         result["step_ms"] = round(found.step_ms, 4)
     if found.note:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tests.bench import outcome
-from tests.bench.recovery_data import SCORED_LEVEL, Mask, failures
+from tests.bench.recovery_data import SCORED_LEVEL, Mask, failures, interval_scores
 from tsunagi.recovery.estimation import estimate
 from tsunagi.recovery.filter import Recovery
 from tsunagi.recovery.fit import read_history
@@ -66,7 +66,7 @@ def errors(model: Model, values: Floats, hidden: Mask, slot_of: np.ndarray, unit
                 error = np.abs(mean - values[step, mine])[lost] / unit[mine][lost]
                 half = recovery.half_widths(SCORED_LEVEL)[lost] / unit[mine][lost]
                 off.append(error)
-                scores.append(2 * half + 2 / (1 - SCORED_LEVEL) * np.maximum(error - half, 0.0))
+                scores.append(interval_scores(error, half))
     return {
         "nrmse": round(float(np.sqrt(np.mean(np.concatenate(off) ** 2))), 4),
         "interval_score": round(float(np.mean(np.concatenate(scores))), 4),

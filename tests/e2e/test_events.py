@@ -58,10 +58,8 @@ def rig(tmp_path_factory: pytest.TempPathFactory, broker: Broker, inputs: Inputs
     events = {stream: str(path) for stream, path in write_events(directory).items()}
     changes: dict[str, dict[str, Any]] = {
         "query": {"files": [str(statements)]},
-        "source": {
-            "events": events,
-            "when_behind": "send",
-        },  # an edge that was slow sends all: its events are in `late`
+        # An edge that was slow sends everything: what comes too late is in `late`.
+        "source": {"events": events, "when_behind": "send"},
     }
     found = Rig(directory, inputs, servers=broker.servers, prefix="events.", changes=changes)
     try:

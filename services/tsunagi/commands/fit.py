@@ -20,6 +20,8 @@ _PERIOD = "Period of the profile, such as 144 or 24h; auto looks for one. A prof
 """Help text of --period."""
 _SAMPLE = "Steps at the end on which Spark searches the structure [default: 256 MiB of them]."
 """Help text of --sample."""
+IN_MEMORY_TIMES = 7
+"""A fit in memory takes at most this many times the memory of its readings."""
 
 
 @click.command()
@@ -107,10 +109,6 @@ def fit(
     click.echo(f"{out}: {len(model)} sensors, sha256 {model.save(out)}")
     for line in summary(model, report, settings.steps):
         click.echo(line)
-
-
-IN_MEMORY_TIMES = 7
-"""A fit in memory takes at most this many times the memory of its readings."""
 
 
 def fit_anywhere(

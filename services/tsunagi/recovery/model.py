@@ -45,8 +45,8 @@ ZERO_VARIANCE_SCALE = 1.0
 """Scale of a sensor whose given variance is zero. Any scale would do, since its matrices hold zeros."""
 _PART = "_part"
 """Attribute in which a model keeps a part of itself that was selected in advance."""
-_COMMON = ("names", "mean", "scale", "transition", "profile", "calibration", "about")
-"""Attributes that a model of low rank has as any other one."""
+_COMMON = ("names", "mean", "scale", "profile", "calibration", "about")
+"""Attributes that a model of the same sensors with other matrices has too."""
 DENSE_AT_MOST = 1000
 """A model of low rank with up to this many sensors is given whole matrices: its filter is as fast, and can do more."""
 
@@ -266,18 +266,14 @@ class Model:
 
     def with_matrices(self, *, transition: Floats, Q: Floats, prior: Floats) -> Model:
         """Return the model of the same sensors with these matrices, and without drift and moments."""
-        return Model(
-            names=self.names,
-            mean=self.mean,
-            scale=self.scale,
-            transition=transition,
-            Q=Q,
-            prior=prior,
-            drift=np.zeros(len(self)),
-            profile=self.profile,
-            calibration=self.calibration,
-            about=self.about,
-        )
+        return Model(transition=transition, Q=Q, prior=prior, drift=np.zeros(len(self)), **self._common())
+
+    def with_low_rank(self, *, transition: Floats, noise: LowRank, known: LowRank) -> LowRankModel:
+        """Return the model of the same sensors with Q and prior of low rank, and without drift and moments."""
+        return LowRankModel(transition=transition, noise=noise, known=known, **self._common())
+
+    def _common(self) -> dict[str, Any]:
+        return {key: getattr(self, key) for key in _COMMON}
 
     def around(self, mean: Floats, profile: Floats | None) -> Model:
         """Return the same model around another mean, float64[n], and profile, float64[period, n]."""
@@ -400,7 +396,10 @@ class LowRankModel(Model):
     ) -> None:
         n = len(names)
         check_names(names)
+        for name, value in (("names", names), ("calibration", calibration), ("about", about or {}), ("moments", {})):
+            object.__setattr__(self, name, value)
         arrays = {"mean": mean, "scale": scale, "transition": transition, "drift": np.zeros(n)}
+        object.__setattr__(self, "profile", None)
         if profile is not None:
             arrays["profile"] = profile
         for key, given in arrays.items():
@@ -414,9 +413,6 @@ class LowRankModel(Model):
             if not (own > 0).all():
                 raise ModelError(f"model: own variances of {key}: found {own.min()}, expected more than 0")
             object.__setattr__(self, key, LowRank(loadings, own))
-        others = {"names": names, "calibration": calibration, "about": about or {}, "moments": {}}
-        for name, value in ({"profile": None} | others if profile is None else others).items():
-            object.__setattr__(self, name, value)
 
     @property
     def Q(self) -> Floats:  # noqa: N802 - the literature's symbol
@@ -430,11 +426,10 @@ class LowRankModel(Model):
 
     def dense(self) -> Model:
         """Return the same model with whole matrices."""
-        common: dict[str, Any] = {key: getattr(self, key) for key in _COMMON}
         prior = self.prior
         share = float(self.noise.own[0] / self.known.own[0])
         same = self.noise.is_near(self.known.times(share))  # then Q is that share to the last bit (`forms.choose_form`)
-        return Model(Q=share * prior if same else self.Q, prior=prior, drift=self.drift, **common)
+        return self.with_matrices(transition=self.transition, Q=share * prior if same else self.Q, prior=prior)
 
     def kept(self) -> tuple[LowRank, LowRank]:
         return self.noise, self.known

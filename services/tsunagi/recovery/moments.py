@@ -198,17 +198,7 @@ def of_joint(joint: Floats, structure: Structure, base: Model) -> Model:
 
 
 def _of_low_rank(noise: LowRank, known: LowRank, structure: Structure, base: Model) -> LowRankModel:
-    return LowRankModel(
-        base.names,
-        mean=base.mean,
-        scale=base.scale,
-        transition=np.full(len(base), structure.persistence),
-        noise=noise,
-        known=known,
-        profile=base.profile,
-        calibration=base.calibration,
-        about=base.about,
-    )
+    return base.with_low_rank(transition=np.full(len(base), structure.persistence), noise=noise, known=known)
 
 
 def _covered(matrix: Floats, scale: Floats) -> Floats:

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tsunagi.recovery.low_rank import LowRank
-from tsunagi.recovery.symmetric import lower_square
+from tsunagi.recovery.low_rank import LowRank, Places
+from tsunagi.recovery.symmetric import lower_of, square_of
 from tsunagi.runtime.columns import Floats
-
-Places = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class State:
         """Return the spread as arrays of a context."""
         if isinstance(self.spread, LowRank):
             return {"own": self.spread.own, "loadings": self.spread.loadings}
-        return {"spread": self.spread[np.tril_indices(len(self.missing))]}
+        return {"spread": lower_of(self.spread)}
 
 
 def matrix_of(state: State) -> Floats:
@@ -56,7 +54,4 @@ def spread_of(arrays: dict[str, npt.NDArray[np.generic]], m: int) -> Floats | Lo
         if own.shape != (m,) or loadings.ndim != 2 or len(loadings) != m or not (own > 0).all():
             raise ValueError(f"found a spread of shape {loadings.shape}, expected {m} sensors")
         return LowRank(loadings, own)
-    lower = arrays["spread"].astype(np.float64)
-    if lower.shape != (m * (m + 1) // 2,):
-        raise ValueError(f"found a spread of {lower.size} numbers, expected {m * (m + 1) // 2} for {m} sensors")
-    return lower_square(lower, m)
+    return square_of(arrays["spread"].astype(np.float64), m)

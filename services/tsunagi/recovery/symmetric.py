@@ -54,10 +54,3 @@ def square_of(lower: Floats, n: int) -> Floats:
         matrix[row, : row + 1] = lower[begin : begin + row + 1]
     mirror(matrix)
     return matrix
-
-
-def lower_square(lower: Floats, n: int) -> Floats:
-    """Return the n by n matrix with this lower triangle and zeros above."""
-    matrix = np.zeros((n, n))
-    matrix[np.tril_indices(n)] = lower
-    return matrix

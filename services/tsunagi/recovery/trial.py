@@ -121,4 +121,4 @@ def _hold(truth: Floats) -> Floats:
     before = np.maximum.accumulate(np.where(seen, steps, -1), axis=1)
     first = np.where(seen.any(axis=1), seen.argmax(axis=1), 0)
     filled = np.take_along_axis(truth, np.where(before < 0, first[:, None], before), axis=1)
-    return np.nan_to_num(filled, copy=False)
+    return np.where(np.isfinite(filled), filled, 0.0)

@@ -126,7 +126,7 @@ def test_a_long_outage_of_many_sensors_has_no_more_causes_than_noise_and_prior()
 
 
 def test_other_covariances_are_taken_over_exactly() -> None:
-    """As of helpers, which come and go: what whole matrices give is kept as it is."""
+    """Helpers come and go: a filter of low rank goes on from the covariance that whole matrices give it."""
     model, draw = low_rank_model(), np.random.default_rng(7)
     half = model.names[:25]
     slim, whole = (Recovery(of) for of in (_part(model, half), model.dense().select(half)))
@@ -231,7 +231,7 @@ def _with(key: str, value: object) -> LowRankModel:
 
 
 def test_few_rows_tell_more_by_few_causes() -> None:
-    """With fewer rows than sensors the estimate is nearer to the truth than the rows' own covariance is."""
+    """With fewer rows than sensors, a few causes come nearer to the truth than the covariance of the rows does."""
     truth = LowRank(0.3 * covariance(200, 4).loadings, covariance(200).own)
     rows = sampled(truth, 100)
     found = Spectrum(rows, 32).covariance(32)
