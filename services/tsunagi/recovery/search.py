@@ -198,12 +198,12 @@ class StructureSearch:
             if (of_kind := [structure for structure in self._tried if structure.transition == kind])
         ]
         most = min(self._split // ROWS_A_CAUSE, len(self._base) - 1)
-        found = [replace(structure, rank=rank, shrinkage=0.0) for structure in kinds for rank in RANKS if rank <= most]
+        ranks = [rank for rank in RANKS if rank <= most] or [most]
+        found = [replace(structure, rank=rank, shrinkage=0.0) for structure in kinds for rank in ranks]
         self._each(found)
-        if found:
-            best = min(found, key=self._tried.__getitem__)
-            near = sorted(PERSISTENCES, key=lambda value: abs(value - best.persistence))[:3]
-            self._each(replace(best, persistence=value) for value in near)
+        best = min(found, key=self._tried.__getitem__)
+        near = sorted(PERSISTENCES, key=lambda value: abs(value - best.persistence))[:3]
+        self._each(replace(best, persistence=value) for value in near)
 
     def try_profiles(self, period: int) -> None:
         """Search again with profiles, if the history shows the period twice; keep what is better."""
@@ -279,7 +279,12 @@ class StructureSearch:
                 found[structure, False] = plain[structure]
         least = min(found.values())
         # The published one always: trials of single edges do not show what it is worth with many edges down at once.
-        return [key for key, score in found.items() if score < least + MUCH_WORSE or key == (published, False)]
+        # So is the best of low rank, where any was tried: whole matrices of a large fleet may be too large.
+        return [
+            key
+            for key, score in found.items()
+            if score < least + MUCH_WORSE or key == (published, False) or key[0].rank
+        ]
 
     def _shrinkages(self, *, twice: bool = False) -> tuple[float, ...]:
         """Return the shrinkages that leave an invertible covariance; with few rows the smallest ones are left out."""

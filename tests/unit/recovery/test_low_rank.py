@@ -308,6 +308,17 @@ def test_a_large_fleet_gets_a_model_of_low_rank(monkeypatch: pytest.MonkeyPatch)
     assert len(model.to_bytes()) < len(dense.to_bytes())
 
 
+@pytest.mark.parametrize("steps", [12, 18, 24, 30])
+def test_a_short_history_of_a_large_fleet_is_of_low_rank_too(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole matrices of so many sensors would take gigabytes, however little is known of them."""
+    for name, value in (("SEARCHED", 40), ("THINNED", 30), ("WHOLE_AT_MOST", 40), ("MOMENTS_AT_MOST", 40)):
+        monkeypatch.setattr(estimation, name, value)
+    rows = sampled(covariance(60, 3, seed=9), steps, 0.9)
+    model, report = estimate(rows, [f"s{place}" for place in range(60)], edges=[f"e{place % 6}" for place in range(60)])
+    assert isinstance(model, LowRankModel)
+    assert 0 < report.rank < steps
+
+
 def _refused(_: LowRank) -> Floats:
     raise AssertionError("a matrix of all sensors")
 
