@@ -225,7 +225,7 @@ class Calibrator:
         places, found, traits = places[good], found[good], traits.at(good)
         if not len(places):
             return
-        factor = self._in_force().of(places, traits, self.recovery.model.inflation(self._delta))
+        factor = self._in_force().of(places, traits, share, self.recovery.model.inflation(self._delta))
         self.coverage.add(places, self._calibration.group_of[places], found <= factor * self._multiple, traits, share)
         self._calibration.observe(step, places, found, traits)
 

@@ -393,7 +393,7 @@ class Recovery:
         table = self._inflation if delta == self._delta else self.model.inflation(delta)
         if self._calibration is None:
             return table
-        return self._calibration.factors(delta).of(missing, self.traits(missing), table)
+        return self._calibration.factors(delta).of(missing, self.traits(missing), len(missing) / len(self.model), table)
 
     def operations(self, missing: int) -> float:
         """Return roughly how many multiplications a step takes with `missing` sensors missing, now or a step before."""

@@ -25,7 +25,7 @@ def alike(count: int, age: float = 1.0) -> Traits:
 
 def factors(calibration: Calibration, delta: float, traits: Traits | None = None) -> Floats:
     n = len(calibration.group_of)
-    return calibration.factors(delta).of(np.arange(n), traits or alike(n), model(n, TABLE).inflation(delta))
+    return calibration.factors(delta).of(np.arange(n), traits or alike(n), 0.5, model(n, TABLE).inflation(delta))
 
 
 def feed(calibration: Calibration, ratios: Floats, first: int = 0) -> None:
@@ -135,6 +135,35 @@ def test_shadow_failures_tell_how_wrong_a_model_is():
             count += int(gone.sum())
     assert calibration.factors(0.9).base.mean() == pytest.approx(2.0, abs=0.4)
     assert inside / count == pytest.approx(0.9, abs=0.03)
+
+
+@pytest.mark.parametrize("edges_out", [1, 3, 4])
+def test_what_one_edge_shows_narrows_no_bounds_where_all_edges_are_out(edges_out: int) -> None:
+    """The sensors have more in common than the model believes. That shows while others are read, and only then."""
+    edges, each, steps = 4, 6, 1500
+    n = edges * each
+    rng = np.random.default_rng(3)
+    together = np.zeros(steps)
+    for step in range(1, steps):
+        together[step] = 0.8 * together[step - 1] + 0.6 * rng.normal()
+    x = together[:, None] + 0.2 * rng.normal(size=(steps, n))
+    half = 0.5 * (np.eye(n) + 1)
+    zeros = np.zeros(n)
+    names = tuple(f"s{i}" for i in range(n))
+    modest = Model(names, zeros, zeros + 1, zeros + 0.8, 0.36 * half, half, zeros, calibration=TABLE)
+    calibration = Calibration(modest)
+    recovery = Recovery(modest, delta=0.9, calibration=calibration)
+    edge_of = np.arange(n) % edges
+    shadow = Shadow(recovery, edge_of.tolist())
+    inside = []
+    for step, row in enumerate(x):
+        out = (edge_of < edges_out) & (step > 500) & (step % 10 < 3)
+        hidden = np.where(out, np.nan, row)
+        found = recovery.step(hidden, step)
+        calibration.observe(step, *shadow.observe(hidden, step))
+        inside.extend((np.abs(found.mean - row) <= found.bound)[out].tolist())
+    assert calibration.factors(0.9).base.mean() < 0.6
+    assert np.mean(inside) > 0.85
 
 
 def test_a_shadow_masks_only_what_lives():

@@ -31,8 +31,8 @@ def sloped(*slope: float, tried: float = np.inf) -> Factors:
     return replace(found, slope=np.array([slope]), tried=np.array([tried]))
 
 
-def of(factors: Factors, which: Traits) -> list[float]:
-    return [float(factor) for factor in factors.of(np.arange(2), which, MODEL.inflation(0.9))]
+def of(factors: Factors, which: Traits, share: float = 0.5) -> list[float]:
+    return [float(factor) for factor in factors.of(np.arange(2), which, share, MODEL.inflation(0.9))]
 
 
 def test_plain_factors_follow_no_trait() -> None:
@@ -68,6 +68,13 @@ def test_an_outage_longer_than_was_tried_has_the_fits_factor_at_least() -> None:
     assert of(factors, traits(age=31.0)) == [1.7, 2.0]
     rising = sloped(0.0, 0.0, 0.0, 0.5, tried=30.0)
     assert of(rising, traits(age=300.0)) == of(rising, traits(age=31.0)), "no slope goes on past what was tried"
+
+
+def test_where_next_to_nothing_is_read_no_factor_is_below_the_fits() -> None:
+    factors = sloped(0.0, 0.0, -0.5, 0.0)
+    assert of(factors, traits(), share=0.9) == [1.0, 2.0]
+    assert of(factors, traits(), share=1.0) == [1.7, 2.0]
+    assert of(factors, traits(sd=4.0), share=1.0) == [1.7, 1.7], "whatever the slopes say"
 
 
 def test_a_record_says_all_of_them() -> None:
