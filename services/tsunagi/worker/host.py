@@ -111,6 +111,7 @@ class ReplicaHost:
         self._wire = Wire()
         self._full = self._behind = False  # the last read was full; this worker's own slots are behind
         self._standby_at = 0.0  # while they are behind, standing by waits until then
+        self._turn_at = 0.0  # then the replicas have their turn, whatever comes
         self._renewal = Renewal(settings.recovery.store)
         self._acks: dict[tuple[int, str], Ack] = {}
         self._table_serial = 0  # of the sensors table by which the slots of this worker go
@@ -223,15 +224,18 @@ class ReplicaHost:
             else:
                 self._dispatch(record)
         now = self._clock.monotonic()
-        if self._lifelines is not None:
-            self._lifelines.watch(self.replicas.values(), self.detector, now)
+        hinted = self._lifelines is not None and self._lifelines.watch(self.replicas.values(), self.detector, now)
         for slot, batch in tuples.items():
             replica = self.replicas.get(slot)
             if replica is not None:
                 self._carry_out(replica, replica.on_records(batch, now, self._clock.now_us()))
-        for replica in sorted(self.replicas.values(), key=lambda replica: replica.stage is not ReplicaStage.OWN):
-            self._turn(replica)
-        self._release()
+        # In a large fleet heartbeats come all the time. They alone do not wake replicas that wait.
+        woken = hinted or wait_s != IDLE_S or not records or any(record.topic != HEARTBEATS for record in records)
+        if woken or now >= self._turn_at:
+            self._turn_at = now + IDLE_S
+            for replica in sorted(self.replicas.values(), key=lambda replica: replica.stage is not ReplicaStage.OWN):
+                self._turn(replica)
+            self._release()
         if self._gauges.due(now):
             traffic = self._reader.traffic()
             self._gauges.refresh(self.replicas.values(), traffic, now)
@@ -271,8 +275,7 @@ class ReplicaHost:
         """Take in a record of `heartbeats`, `acks` or `plan`; one that cannot be read is counted and skipped."""
         now = self._clock.monotonic()
         if record.topic == HEARTBEATS:
-            beat = read_message(Heartbeat, record, self._logger)
-            if beat is None:
+            if (beat := read_message(Heartbeat, record, self._logger)) is None:
                 return
             self.heartbeats.heard(beat)
             if not self.detector.on_heartbeat(beat, now):
@@ -281,13 +284,10 @@ class ReplicaHost:
                 for replica in self.replicas.values():
                     replica.on_leaving(beat.node, beat.incarnation, beat.step)
         elif record.topic == ACKS:
-            ack = read_message(Ack, record, self._logger)
-            if ack is not None:
+            if (ack := read_message(Ack, record, self._logger)) is not None:
                 self._on_ack(ack, now)
-        elif record.topic == PLAN:
-            plan = read_message(Plan, record, self._logger)
-            if plan is not None:
-                self._on_plan(plan, record.offset)
+        elif record.topic == PLAN and (plan := read_message(Plan, record, self._logger)) is not None:
+            self._on_plan(plan, record.offset)
 
     def _on_ack(self, ack: Ack, now: float) -> None:
         kind = ack.WhichOneof("body")
