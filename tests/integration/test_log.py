@@ -205,3 +205,32 @@ def test_reading_past_the_end_is_an_error_not_a_jump(kafka_settings: KafkaSettin
         read(reader, 1)
     reader.close()
     log.close()
+
+
+def test_a_reader_that_nobody_waits_for_is_woken_seldom_however_many_records_come(
+    kafka_settings: KafkaSettings,
+) -> None:
+    log = KafkaLog(kafka_settings)
+    log.ensure_topics(Settings(kafka=kafka_settings, slots=SlotsSettings(count=1)))
+    readers = {"each": log.reader(), "many": log.reader(wait_s=0.1, least_bytes=65_536)}
+    for reader in readers.values():
+        reader.assign([Position(HEARTBEATS, 0, 0)])
+    producer = log.producer(durable=False)
+    sent = 300
+    answers: dict[str, list[int]] = {name: [] for name in readers}
+    ends_s = time.monotonic() + PATIENCE_S
+    numbers = iter(range(sent))
+    while min(sum(found) for found in answers.values()) < sent and time.monotonic() < ends_s:
+        if (number := next(numbers, None)) is not None:
+            producer.send(HEARTBEATS, 0, b"node", str(number).encode())
+        producer.flush(0.005)
+        for name, reader in readers.items():
+            if found := reader.read(sent, 0.0):
+                answers[name].append(len(found))
+        time.sleep(0.002)
+    assert [sum(found) for found in answers.values()] == [sent, sent]
+    assert 4 * len(answers["many"]) < len(answers["each"])
+    for reader in readers.values():
+        reader.close()
+    producer.close()
+    log.close()

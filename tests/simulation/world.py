@@ -83,13 +83,12 @@ class SimLifelines(Lifelines):
         super().__init__()
         self._world, self._name, self._seen = world, name, len(world.ended)
 
-    def watch(self, replicas: Iterable[Replica], detector: Detector, now: float) -> bool:
+    def watch(self, replicas: Iterable[Replica], detector: Detector, now: float) -> None:
         del replicas
         ended, self._seen = self._world.ended[self._seen :], len(self._world.ended)
-        told = [end for end in ended if not self._world.cut.keys() & {end[0], self._name}]
-        for node, incarnation in told:
-            detector.hint(node, incarnation, now)
-        return bool(told)
+        for node, incarnation in ended:
+            if not self._world.cut.keys() & {node, self._name}:
+                detector.hint(node, incarnation, now)
 
 
 class World:

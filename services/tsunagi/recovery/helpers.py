@@ -24,9 +24,10 @@ Places = npt.NDArray[np.intp]
 
 CAP = 100
 """Most helpers of a slot, unless the settings say otherwise."""
-FIRST_LOOK = 512
-"""Number of candidates that are looked at first: those that vary most together with a value that is not good enough,
-given what the slot reads. The others are looked at only if these do not suffice."""
+LOOKS = (512, 4096)
+"""Number of candidates that are looked at first, and if these do not suffice: those that vary most together with a
+value that is not good enough, given what the slot reads. A look at all 19,000 of a fleet would take seconds and half a
+gigabyte, and what a weaker candidate tells is little."""
 LEAST_RESIDUAL = 1e-9
 """A candidate tells nothing new if its variance given what is read is below this, in units of scale squared."""
 LEAST_VARIANCE = 1e-300
@@ -178,20 +179,27 @@ class _Search:
         return right
 
     def run(self, cap: int) -> list[int]:
-        """Return the best helpers, at most `cap`: among the likely ones, and if these do not suffice, among all."""
-        first = self._first_look()
-        chosen = self._pick(first, cap)
-        if len(first) < len(self._all) and self._short().any():
+        """Return the best helpers, at most `cap`: among the likeliest, and if these do not suffice, among more."""
+        strength = self._strength() if len(self._all) > LOOKS[0] else np.empty(0)
+        chosen: list[int] = []
+        for look in LOOKS:
             self.variance = self._alone
-            chosen = self._pick(self._all, cap)
+            chosen = self._pick(self._strongest(strength, look), cap)
+            if look >= len(self._all) or not self._short().any():
+                break
         return chosen
 
     def _short(self) -> npt.NDArray[np.bool_]:
         return np.asarray(self._wanted & (self.variance > self._limit))
 
-    def _first_look(self) -> Places:
-        if len(self._all) <= FIRST_LOOK:
+    def _strongest(self, strength: Floats, count: int) -> Places:
+        """Return so many candidates, ascending."""
+        if count >= len(self._all):
             return self._all
+        return np.sort(self._all[np.argpartition(-strength, count)[:count]])
+
+    def _strength(self) -> Floats:
+        """Return how much each candidate varies together with the value that it could help most, float64[c]."""
         short = self._short()
         every = np.arange(len(self._covariance))
         rows = block_of(self._covariance, self._targets[short], every)
@@ -199,8 +207,7 @@ class _Search:
             known = np.asfortranarray(self._W_targets[:, short])
             lapack.trsm(self._factor, known, transposed=True)
             rows = rows - known.T @ block_of(self._covariance, self._read, every)
-        strength = np.max(np.square(rows), axis=0, initial=0.0)[self._all]
-        return np.sort(self._all[np.argpartition(-strength, FIRST_LOOK)[:FIRST_LOOK]])
+        return np.asarray(np.max(np.square(rows), axis=0, initial=0.0)[self._all])
 
     def _pick(self, candidates: Places, cap: int) -> list[int]:
         """Return the best candidates, until every value is good enough, no candidate helps or the cap is reached."""

@@ -112,8 +112,8 @@ class SignedLog:
         producer = self._log.producer(durable=durable)
         return _SigningProducer(producer, self._keys.signing(), self._prefix, self._serials)
 
-    def reader(self, *, wait_s: float = 0.1, measured: bool = False) -> Reader:
-        reader = self._log.reader(wait_s=wait_s, measured=measured)
+    def reader(self, *, wait_s: float = 0.1, least_bytes: int = 1, measured: bool = False) -> Reader:
+        reader = self._log.reader(wait_s=wait_s, least_bytes=least_bytes, measured=measured)
         return _VerifyingReader(reader, Verifier(self._keys, self._prefix)) if self._keys.masters else reader
 
     def partitions(self, topic: str) -> int:

@@ -45,10 +45,11 @@ class KafkaLog:
     def producer(self, *, durable: bool = True) -> KafkaProducer:
         return KafkaProducer(self._options(DURABLE if durable else SHORT), self._settings.prefix)
 
-    def reader(self, *, wait_s: float = 0.1, measured: bool = False) -> KafkaReader:
+    def reader(self, *, wait_s: float = 0.1, least_bytes: int = 1, measured: bool = False) -> KafkaReader:
         own = {
             "group.id": f"{self._settings.group_prefix}-{self._client_id}",
             "fetch.wait.max.ms": round(wait_s * 1000),
+            "fetch.min.bytes": least_bytes,
         }
         return KafkaReader(self._options(READER | own), self._settings.prefix, measured=measured)
 

@@ -178,13 +178,15 @@ class Log(Protocol):
                 records that are worthless when late: heartbeats and control records.
         """
 
-    def reader(self, *, wait_s: float = 0.1, measured: bool = False) -> Reader:
+    def reader(self, *, wait_s: float = 0.1, least_bytes: int = 1, measured: bool = False) -> Reader:
         """Make a reader.
 
         Args:
-            wait_s: how long the log may hold a request that finds no records, in seconds. A reader that follows the log
-                saves requests by waiting. A reader of ranges needs a short time, because its next request would have to
-                wait for the last, empty one.
+            wait_s: how long the log may hold a request that finds less than `least_bytes`, in seconds. A reader that
+                follows the log saves requests by waiting. A reader of ranges needs a short time, because its next
+                request would have to wait for the last, empty one.
+            least_bytes: with more than 1, what comes within `wait_s` is one answer. A busy topic of small records that
+                nobody waits for costs the log and the reader far less so.
             measured: whether the reader measures its traffic.
         """
 

@@ -311,8 +311,8 @@ class MemoryClient:
         self._log.clients(self.client_id).append(made)
         return made
 
-    def reader(self, *, wait_s: float = 0.1, measured: bool = False) -> MemoryReader:
-        del wait_s  # virtual time does not pass in a call
+    def reader(self, *, wait_s: float = 0.1, least_bytes: int = 1, measured: bool = False) -> MemoryReader:
+        del wait_s, least_bytes  # virtual time does not pass in a call
         made = MemoryReader(self._log, self.client_id)
         self._log.clients(self.client_id).append(made)
         return made

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import secrets
 from collections.abc import Sequence
@@ -68,6 +69,10 @@ GATHER_S = 0.002
 single records that come in a stream take fewer turns."""
 BUSY_S = 0.001
 """Longest wait for records in a turn of the loop, seconds, while a promotion or a speculation is under way."""
+BEATS_S, BEATS_BYTES = 0.02, 65_536
+"""The broker collects heartbeats for this time, seconds, or until they are so many bytes. They are read by a reader of
+their own. In a large fleet they come every millisecond, each worker reads all of them, and each answer would wake it:
+detection is later by a hundredth of a second, and a worker that waits takes a fraction of the time."""
 BEATS_BACK = 2000
 """Number of old heartbeats that a starting worker reads: two seconds of a fleet of a hundred nodes."""
 STANDBY_SHARE = 0.1
@@ -111,7 +116,6 @@ class ReplicaHost:
         self._wire = Wire()
         self._full = self._behind = False  # the last read was full; this worker's own slots are behind
         self._standby_at = 0.0  # while they are behind, standing by waits until then
-        self._turn_at = 0.0  # then the replicas have their turn, whatever comes
         self._renewal = Renewal(settings.recovery.store)
         self._acks: dict[tuple[int, str], Ack] = {}
         self._table_serial = 0  # of the sensors table by which the slots of this worker go
@@ -121,6 +125,7 @@ class ReplicaHost:
         )
         self._writer = Writer(log, node, settings.standby.context_bytes, self.incarnation, self._plan.words, logger)
         self._main = log.reader()
+        self._beats = log.reader(wait_s=BEATS_S, least_bytes=BEATS_BYTES)
         self._reader = SlotReader(log, logger)
         self._past = OnePast(log)
         self._lifelines = lifelines
@@ -137,14 +142,9 @@ class ReplicaHost:
         beats_first, beats_end = self._reader.range(HEARTBEATS, PARTITION_OF_ONE)
         acks_first, _ = self._reader.range(ACKS, PARTITION_OF_ONE)
         plan_first, _ = self._reader.range(PLAN, PARTITION_OF_ONE)
-        self._main.assign(
-            [
-                # Begin a little back: the last heartbeat of a dead node says which record it was on.
-                Position(HEARTBEATS, PARTITION_OF_ONE, max(beats_first, beats_end - BEATS_BACK)),
-                Position(ACKS, PARTITION_OF_ONE, acks_first),
-                Position(PLAN, PARTITION_OF_ONE, plan_first),
-            ]
-        )
+        # Begin a little back: the last heartbeat of a dead node says which record it was on.
+        self._beats.assign([Position(HEARTBEATS, PARTITION_OF_ONE, max(beats_first, beats_end - BEATS_BACK))])
+        self._main.assign([Position(ACKS, PARTITION_OF_ONE, acks_first), Position(PLAN, PARTITION_OF_ONE, plan_first)])
         self._catch_up_on(ACKS, PLAN)
         self._warm_up()
 
@@ -191,7 +191,7 @@ class ReplicaHost:
         self.heartbeats.leaving = not died
         with contextlib.suppress(LogError):
             self.heartbeats.close(last_word=not died)
-        for client in (self._writer, self._main, self._reader, self._past):
+        for client in (self._writer, self._main, self._beats, self._reader, self._past):
             client.close()
 
     def ready(self) -> tuple[bool, str]:
@@ -218,24 +218,21 @@ class ReplicaHost:
         self._full = len(records) == MAX_RECORDS
         self._behind = busy or (at_once and self._full)
         tuples: dict[int, list[Record]] = {}
-        for record in records:
+        for record in itertools.chain(self._beats.read(MAX_RECORDS, 0.0), records):
             if record.topic == TUPLES:
                 tuples.setdefault(record.partition, []).append(record)
             else:
                 self._dispatch(record)
         now = self._clock.monotonic()
-        hinted = self._lifelines is not None and self._lifelines.watch(self.replicas.values(), self.detector, now)
+        if self._lifelines is not None:
+            self._lifelines.watch(self.replicas.values(), self.detector, now)
         for slot, batch in tuples.items():
             replica = self.replicas.get(slot)
             if replica is not None:
                 self._carry_out(replica, replica.on_records(batch, now, self._clock.now_us()))
-        # In a large fleet heartbeats come all the time. They alone do not wake replicas that wait.
-        woken = hinted or wait_s != IDLE_S or not records or any(record.topic != HEARTBEATS for record in records)
-        if woken or now >= self._turn_at:
-            self._turn_at = now + IDLE_S
-            for replica in sorted(self.replicas.values(), key=lambda replica: replica.stage is not ReplicaStage.OWN):
-                self._turn(replica)
-            self._release()
+        for replica in sorted(self.replicas.values(), key=lambda replica: replica.stage is not ReplicaStage.OWN):
+            self._turn(replica)
+        self._release()
         if self._gauges.due(now):
             traffic = self._reader.traffic()
             self._gauges.refresh(self.replicas.values(), traffic, now)

@@ -58,19 +58,13 @@ class Lifelines:
         self._ended: deque[Peer] = deque()
         self._look_at = 0.0
 
-    def watch(self, replicas: Iterable[Replica], detector: Detector, now: float) -> bool:
-        """Tell the detector which connections have ended, and follow the plan: connect to owners, leave the others.
-
-        Returns:
-            Whether any connection has ended.
-        """
-        ended = False
+    def watch(self, replicas: Iterable[Replica], detector: Detector, now: float) -> None:
+        """Tell the detector which connections have ended, and follow the plan: connect to owners, leave the others."""
         while self._ended:
-            ended = True
             process = self._ended.popleft()
             detector.hint(process.node, process.incarnation, now)
         if now < self._look_at:
-            return ended
+            return
         self._look_at = now + LOOK_S
         beats = [detector.beat(item.owner) for item in replicas if item.stage is ReplicaStage.WATCH and item.owner]
         wanted = {Peer.of(beat) for beat in beats if beat is not None and beat.metrics_port and not beat.leaving}
@@ -78,7 +72,6 @@ class Lifelines:
             self._lines.pop(process).drop()
         for process in wanted - self._lines.keys():
             self._lines[process] = _Line(process, self._ended)
-        return ended
 
     def close(self) -> None:
         """Leave all connections."""

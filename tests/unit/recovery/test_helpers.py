@@ -71,11 +71,12 @@ def test_every_value_that_can_be_satisfied_is(fleet):
     assert np.mean(few) < np.mean(by_list)
 
 
-def test_first_look_is_only_an_abbreviation(fleet, monkeypatch):
+@pytest.mark.parametrize("looks", [(3, 300), (3, 60), (20, 100)])
+def test_looks_at_some_candidates_are_only_an_abbreviation(fleet, monkeypatch, looks):
     correlation, edges, of = fleet
     lost, slot = np.flatnonzero(edges == 4), np.flatnonzero(of == 1)
     whole = choose_helpers(correlation, slot, lost, 0.2)
-    monkeypatch.setattr("tsunagi.recovery.helpers.FIRST_LOOK", 3)
+    monkeypatch.setattr("tsunagi.recovery.helpers.LOOKS", looks)
     short = choose_helpers(correlation, slot, lost, 0.2)
     assert np.array_equal(short.satisfied, whole.satisfied)
 

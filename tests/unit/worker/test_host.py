@@ -25,8 +25,7 @@ from tsunagi.runtime.names import Name, pack_key
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryLog
-from tsunagi.standby.replica import Replica
-from tsunagi.worker.host import IDLE_S, ReplicaHost
+from tsunagi.worker.host import ReplicaHost
 from tsunagi.worker.shelf import RENEW_S
 from tsunagi.worker.writer import ContextReceipt
 
@@ -116,31 +115,6 @@ def test_only_an_edge_that_says_that_it_leaves_is_taken_for_one_that_leaves(monk
         world.log.append(HEARTBEATS, 0, node.encode(), beat.SerializeToString())
     host.step()
     assert left == [("edge", 5, 12)]
-
-
-@pytest.mark.parametrize(("waits", "came", "turns"), [(True, "beats", 2), (False, "beats", 60), (True, "acks", 60)])
-def test_heartbeats_of_others_do_not_wake_replicas_that_wait(
-    waits: bool, came: str, turns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a large fleet they come every few milliseconds, and each worker reads all of them."""
-    world = World()
-    world.assign()
-    host = world.host()
-    host.step()
-    taken: list[int] = []
-    monkeypatch.setattr(Replica, "waits", property(lambda _: waits))
-    monkeypatch.setattr(host, "_turn", lambda replica: taken.append(replica.slot_id))
-    for number in range(60):
-        if came == "beats":
-            beat = Heartbeat(version=VERSION, node="edge", role="edge", incarnation=5, sequence=number + 1)
-            world.log.append(HEARTBEATS, 0, b"edge", beat.SerializeToString())
-        else:
-            world.ack(1, number)
-        host.step()
-        world.clock.advance(IDLE_S / 20)
-    assert len(taken) == turns
-    host.step()
-    assert len(taken) == turns + 1, "what nothing wakes has its turn after the wait"
 
 
 def test_acknowledgements_of_earlier_terms_and_of_readers_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
