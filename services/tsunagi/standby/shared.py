@@ -79,7 +79,7 @@ class Shared:
         self.preparing = preparing
         self.intake = Intake(wish.tuples_per_batch)
         self.processor = Processor(slot_id, load_model, self.intake, record_s, now)
-        self.succession = Succession(self.intake, now)
+        self.succession = Succession(node, self.intake, now)
         self.silent = SilentQueue()
         self.pending = PendingQueue()
         self.trust = Trust(now, topic_id)

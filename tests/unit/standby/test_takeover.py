@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.slot.small_slot import FIRST, GENERATION, SLIDE_US
-from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, pair, steps
+from tests.unit.standby.shell import DETECT_S, HEARTBEAT_S, TICK_S, Cluster, Node, feed, pair, steps
 from tsunagi.runtime.log import LATE
 from tsunagi.runtime.messages import LogRecord, Ownership
 from tsunagi.standby import actions as act
+from tsunagi.standby.detector import SETTLE_S
 from tsunagi.standby.stages.base import ReplicaStage
 
 # ---- the first owner -----------------------------------------------------------------------------------------------
@@ -222,6 +223,37 @@ def test_a_claim_that_gets_lost_is_given_up_and_made_again_at_once(cluster: Clus
     cluster.run(1.1)
     assert any("did not come back" in note for note in n2.notes)
     assert n2.stage() is ReplicaStage.OWN  # the old owner's silence counted on
+
+
+@pytest.mark.parametrize("deaf_s", [0.0, 3.0])
+def test_a_claim_that_comes_after_it_was_given_up_is_gone_on_with_at_once(cluster: Cluster, deaf_s: float) -> None:
+    """As at the start of many workers on few cores: the log takes seconds, and nodes do not hear themselves."""
+    late: list[LogRecord] = []
+    append = cluster.append
+
+    def hold_the_first(message: LogRecord) -> int:
+        if message.WhichOneof("body") == "ownership" and not late:
+            late.append(message)
+            return -1
+        return append(message)
+
+    cluster.append = hold_the_first  # type: ignore[method-assign]
+    cluster.step(FIRST)
+    n1, n2 = Node(cluster, "n1"), Node(cluster, "n2")
+    while not any("did not come back" in note for note in n1.notes):
+        cluster.run(TICK_S)
+    assert n1.stage() is ReplicaStage.WATCH
+    n1.deaf = n2.deaf = True
+    cluster.run(deaf_s)
+    append(late[0])
+    cluster.run(deaf_s)
+    n1.deaf = n2.deaf = False
+    cluster.run(0.2 if not deaf_s else SETTLE_S + 4 * HEARTBEAT_S)
+    assert n1.stage() is ReplicaStage.OWN
+    cluster.run(2.0)
+    assert (n1.stage(), n2.stage()) == (ReplicaStage.OWN, ReplicaStage.WATCH)
+    assert not n2.takeovers
+    assert not any("owns it since" in note for note in n1.notes)
 
 
 def test_a_claim_that_arrives_long_after_it_was_given_up_does_no_harm(cluster: Cluster) -> None:

@@ -29,7 +29,7 @@ class OwnStage(StageHandler):
 
     def __init__(self, shared: Shared, promotion: Promotion, now: float) -> None:
         super().__init__(shared)
-        shared.succession.own(shared.node)
+        shared.succession.own()
         promotion.records = len(shared.intake.backlog)
         self.promotion: Promotion | None = promotion
         self.primary = Primary(

@@ -80,7 +80,8 @@ class SurveyStage(Promoting, GatheringStage):
 
     def _claim(self, now: float) -> StageTurn:
         shared, scan, intake = self.shared, self.shared.scan, self.shared.intake
-        if scan.epoch > self.promotion.epoch and scan.owner != self.promotion.old_owner:
+        newer = scan.epoch > self.promotion.epoch and scan.owner != self.promotion.old_owner
+        if newer and not shared.succession.came_late:
             return self._give_up(now, f"{scan.owner} owns it since epoch {scan.epoch}")
         if shared.trust.blank and shared.held(now):
             return self._again("another node holds the slot after all", now)
@@ -115,6 +116,7 @@ class ClaimStage(Promoting):
 
     def _due(self, now: float) -> StageTurn:
         if now > self.promotion.deadline:
+            self.shared.succession.given_up = self.promotion.claimed
             return self._give_up(now, "the claim did not come back")
         return super()._due(now)
 

@@ -223,6 +223,8 @@ class WatchStage(ReadingStage):
             return "plan", 0.0
         if shared.trust.contradiction and owner == shared.node and detector.settled(now):
             return "contradiction", 0.0  # this node found the contradiction, so it knows where to begin
+        if shared.succession.came_late and detector.settled(now):
+            return "restart", 0.0
         # Where nobody has owned the slot, the node that the plan names gets as much time as a silent owner.
         silence = detector.owner_silence(owner or wish.owner, slot, since, now)
         limit_s = standby.detect_s * (DIFFERS_PATIENCE if shared.differs else 1.0)
