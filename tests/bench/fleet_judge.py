@@ -13,8 +13,8 @@ from tests.bench.system import spread
 from tsunagi.audit.evidence import Kill
 from tsunagi.audit.silence import silence_s
 from tsunagi.runtime.columns import Floats, floats, octets, sensors
-from tsunagi.runtime.log import RECOVERED, RESULTS, Log
-from tsunagi.runtime.messages import EXACT, UNMODELLED
+from tsunagi.runtime.log import LATE, RECOVERED, RESULTS, Log
+from tsunagi.runtime.messages import EXACT, UNMODELLED, Late
 from tsunagi.runtime.results import is_of_query, parse_block
 from tsunagi.standby.promotion import DEATHS
 from tsunagi.system import processes
@@ -40,7 +40,9 @@ def judge_results(log: Log, sent: Mapping[int, Floats]) -> dict[str, int]:
 
     Returns:
         rows: all of readings, measured or recovered.
-        lost: values that were sent and have no row.
+        lost: values that were sent, have no row, and do not stand in `late`.
+        aside: values that have no row and stand in `late`: they came after their step had closed, and no model was in
+            force yet by which they could be recovered.
         doubled: rows of a step that the sensor had a row of.
         reordered: rows that come behind a row of a later step of the sensor.
         wrong: measured rows with another value than the one sent.
@@ -66,10 +68,16 @@ def judge_results(log: Log, sent: Mapping[int, Floats]) -> dict[str, int]:
             found["late"] += int((~measured & np.isfinite(truth[place, ids])).sum())
             count[place, ids] += 1
             last[ids] = np.maximum(last[ids], place)
-    missing = (np.isfinite(truth) & (count == 0)).sum(axis=1)
-    whole = np.flatnonzero(missing == 0)
-    lost = int(missing[whole[0] : whole[-1]].sum())
-    return found | {"lost": lost, "unfinished": len(truth) - 1 - int(whole[-1])}
+    rowless = np.isfinite(truth) & (count == 0)
+    whole = np.flatnonzero(rowless.sum(axis=1) == 0)
+    aside = np.zeros_like(rowless)
+    for record in read_partition(log, LATE, 0):
+        batch = Late.FromString(record.value or b"").batch
+        if begin <= batch.step < end:
+            aside[batch.step - begin, sensors(batch.sensor)] = True
+    judged = slice(whole[0], whole[-1])
+    counts = {"lost": int((rowless & ~aside)[judged].sum()), "aside": int((rowless & aside)[judged].sum())}
+    return found | counts | {"unfinished": len(truth) - 1 - int(whole[-1])}
 
 
 def silences(log: Log, kills: list[Kill], slide_us: int) -> dict[str, Any]:
