@@ -29,6 +29,14 @@ ASK_S = 1.0
 has not come back is written again."""
 
 
+MANY_SHARE, MANY_LEAST = 0.25, 3
+"""If the heartbeats of more than this share of a slot's edges stop at once, and of so many at least, the fault lies
+between the edges and this owner rather than with each edge. Then an edge is not gone before its batches stop, too.
+
+On an overloaded machine, 200 edges of a process that stood still for a second were put out by their slots again and
+again. That cost hundreds of records each time, and the values of the next step (2026-11-29)."""
+
+
 @dataclass(slots=True)
 class _Heard:
     at: float
@@ -39,8 +47,9 @@ class Closer(Decider):
     """Decides which edges a step waits for, and moves the steps on when no edge is left.
 
     All times are monotonic seconds of the owner's clock. An edge counts as gone at once when its heartbeats have
-    stopped, unless batches of it came after that. While the owner's own heartbeats do not come back, the edges' batches
-    may be stuck as well, so no edge is judged. After that edges get time to reconnect and to send their spools.
+    stopped, unless batches of it came after that, or the heartbeats of many edges have stopped (`MANY_SHARE`). While
+    the owner's own heartbeats do not come back, the edges' batches may be stuck as well, so no edge is judged. After
+    that edges get time to reconnect and to send their spools.
     """
 
     def __init__(self, steps: StepsSettings, now: float) -> None:
@@ -98,11 +107,13 @@ class Closer(Decider):
         decisions: list[LogRecord] = []
         others_done = book.due(book.cursor)
         waiting = book.awaited(book.cursor)
+        awake = sum(edge.out_from == NEVER for edge in book.edges.values())
+        alike = len(lost) >= MANY_LEAST and len(lost) > MANY_SHARE * awake
         for name in waiting:
             heard = self._heard.get(name)
             last_at = self._since if heard is None else max(heard.at, self._since)
             silent = now - last_at > patience_s
-            gone = name in lost and (heard is None or heard.at <= lost[name])
+            gone = not alike and name in lost and (heard is None or heard.at <= lost[name])
             gone = gone or (self._has_left(book, name) and self._left[name][1] < book.cursor)
             # An edge whose clock is slow sends batches of steps that are over. Within the allowed skew it is awaited.
             behind = (
@@ -154,13 +165,15 @@ class Closer(Decider):
         """Return records that let steps wait again for an edge that is out but sends steps that have just closed.
 
         A batch for an open step takes its edge back without this. But an edge whose batches always come a little after
-        the others' would find each step closed.
+        the others' would find each step closed. Only what came after the edge was put out counts.
         """
         now = view.now
         decisions = []
         for name, edge in book.edges.items():
             heard = self._heard.get(name)
             if edge.out_from == NEVER or heard is None or now - heard.at > patience_s or self._has_left(book, name):
+                continue
+            if heard.at <= self._asked.get((name, False), -math.inf):
                 continue
             if heard.step + self._steps.max_skew_steps >= book.cursor and self._may_ask(name, now, back=True):
                 decisions.append(control(edge_out=EdgeOut(epoch=view.epoch, edge=name, from_step=NEVER)))

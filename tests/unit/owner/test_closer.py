@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.slot.small_slot import EDGES, FIRST, batch, make_config
+from tests.unit.slot.small_slot import EDGES, FIRST, SENSORS, batch, make_config
 from tsunagi.owner.closer import ASK_S, DRAIN_SHARE, RECONNECT_S, REPEAT_S, Closer
 from tsunagi.runtime.messages import EdgeOut, Punctuation
 from tsunagi.runtime.settings import StepsSettings
@@ -160,6 +160,26 @@ def test_a_new_process_of_an_edge_that_left_is_waited_for() -> None:
     owner.deliver("e3", owner.step + 1)
     owner.run(1.0, ALL)
     assert owner.outs == []
+
+
+@pytest.mark.parametrize(("lost", "at_once"), [(1, True), (3, True), (4, False), (12, False)])
+def test_edges_whose_heartbeats_stop_together_are_waited_for_until_their_batches_stop(
+    lost: int, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What befalls many edges at one moment lies between them and the owner."""
+    names = [f"x{number}" for number in range(12)]
+    for sensor, name in enumerate(names):
+        monkeypatch.setitem(SENSORS, name, (sensor,))
+    fleet: dict[str, Any] = {"sensors": tuple(range(12)), "names": tuple(names), "edges": tuple(names)}
+    owner = Owner()
+    owner.book = StepBook(make_config(slide_us=STEPS.slide_us, max_skew_steps=STEPS.max_skew_steps, **fleet), FIRST)
+    owner.run(2.0, dict.fromkeys(names, 0))
+    left = dict.fromkeys(names[lost:], 0)
+    owner.lost = dict.fromkeys(names[:lost], owner.now)
+    owner.run(SLIDE_S + 2 * TICK_S, left)
+    assert len(owner.outs) == (lost if at_once else 0)
+    owner.run(PATIENCE_S, left)
+    assert sorted(edge for _, edge, _ in owner.outs) == sorted(names[:lost]), "each is put out once, and stays out"
 
 
 def test_a_slow_clock_within_the_skew_is_waited_for() -> None:
