@@ -72,7 +72,10 @@ class Repeating(World):
             records = self.farewells
         if records:
             record = self.draw.choice(records)
-            self.repeats.add((topic, partition, self.log.stored(topic, partition).end))
+            place = topic, partition, self.log.stored(topic, partition).end
+            self.repeats.add(place)
+            if (topic, partition, record.offset) in self.damaged:
+                self.damaged.add(place)
             self.log.append(topic, partition, record.key, record.value)
 
     def _ask(self) -> None:
