@@ -101,7 +101,8 @@ def struck(fault: Callable[[World], None], seed: int) -> World:
         *((fault, 2) for fault in FAULTS),
         (end_lost_by_running_hosts, 7),  # a standby writes ahead what the log has lost since
         (end_lost_by_running_hosts, 13),  # the process that takes over read nothing of what was lost
-        (end_lost_twice, 14),  # of the last record of a context nothing else was written
+        # An open fault (docs/reference/faults.md): the new generation's first Level-0-Ack comes before its outputs.
+        pytest.param(end_lost_twice, 14, marks=pytest.mark.xfail(strict=True, reason="an ack before its outputs")),
         (end_lost_twice, 19),  # the generation that the first loss began is read again
     ],
 )

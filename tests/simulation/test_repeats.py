@@ -124,7 +124,7 @@ def _verdicts(world: Repeating) -> list[str]:
         return []
     wrong = []
     for slot in range(SLOTS):
-        records = [item for item in world.log.records(topics.TUPLES, slot) if (item.key or b"").startswith(b"!")]
+        records = [item for item in world.usable(topics.TUPLES, slot) if (item.key or b"").startswith(b"!")]
         written = [item for item in records if (topics.TUPLES, slot, item.offset) not in world.repeats]
         bodies = [LogRecord.FromString(item.value or b"") for item in written]
         outs = Counter(body.edge_out.edge for body in bodies if 0 < body.edge_out.from_step < NEVER)
@@ -168,7 +168,7 @@ PLANTED: dict[str, tuple[tuple[int, ...], tuple[tuple[type, str, Any], ...]]] = 
     "the last word in the plan counts": ((3, 4, 5), ((Words, "take", _last_word_counts),)),
     "a control record of the same epoch counts again": ((6, 11, 13), ((Register, "read", _unnumbered),)),
     "an edge that has left is out whatever is said since": (
-        (11, 2, 3),
+        (37, 11, 2),
         ((Detector, "on_heartbeat", _all_is_news), (Closer, "_has_left", _left_for_good)),
     ),
 }
