@@ -31,6 +31,10 @@ ROLES = frozenset({"edge", "gateway", "secondary", "worker", "scaler", "spark", 
 AGAIN_S = 15.0
 """How long Docker may take to restart a container that died, in seconds. Then the driver starts it itself."""
 
+SETTLE_S = 3.0
+"""Time that the system gets after the faults of a run that was cut short are taken back, in seconds. A worker that goes on after a pause writes what it had
+ready then, and others have written the same meanwhile. The judging must not begin at such a late record."""
+
 _CALL_S = 120
 """Longest time that the Docker engine may take for an answer, in seconds. A busy machine may need long to restart a
 container."""
@@ -77,6 +81,7 @@ class ContainerDriver:
             tell(
                 f"cleaned up after a run that was cut short: {', '.join(e['node'] for e in left.values()) or 'helpers'}"
             )
+            time.sleep(SETTLE_S)
 
     def units(self) -> list[Unit]:
         found = []
