@@ -32,8 +32,10 @@ AGAIN_S = 15.0
 """How long Docker may take to restart a container that died, in seconds. Then the driver starts it itself."""
 
 SETTLE_S = 3.0
-"""Time that the system gets after the faults of a run that was cut short are taken back, in seconds. A worker that goes on after a pause writes what it had
-ready then, and others have written the same meanwhile. The judging must not begin at such a late record."""
+"""Time that the system gets after the faults of a run that was cut short are taken back, in seconds.
+
+A worker that goes on after a pause writes what it had ready then, and others have written the same meanwhile. The
+judging must not begin at such a late record."""
 
 _CALL_S = 120
 """Longest time that the Docker engine may take for an answer, in seconds. A busy machine may need long to restart a
