@@ -101,8 +101,6 @@ def struck(fault: Callable[[World], None], seed: int) -> World:
         *((fault, 2) for fault in FAULTS),
         (end_lost_by_running_hosts, 7),  # a standby writes ahead what the log has lost since
         (end_lost_by_running_hosts, 13),  # the process that takes over read nothing of what was lost
-        # An open fault (docs/reference/faults.md): the new generation's first Level-0-Ack comes before its outputs.
-        pytest.param(end_lost_twice, 14, marks=pytest.mark.xfail(strict=True, reason="an ack before its outputs")),
         (end_lost_twice, 19),  # the generation that the first loss began is read again
     ],
 )
@@ -111,6 +109,15 @@ def test_what_follows_from_the_log_that_is_there_is_written_and_what_is_lost_is_
 ) -> None:
     world = struck(fault, seed)
     assert check(world) == []
+
+
+def test_after_a_second_loss_an_ack_may_come_before_its_outputs_and_nothing_else_is_wrong() -> None:
+    """This is a fault that is not mended yet (docs/reference/faults.md: lost twice).
+
+    Whoever mends it takes this test away, and the schedule into the list above.
+    """
+    (complaint,) = check(struck(end_lost_twice, 14))
+    assert complaint.endswith("came before its outputs")
 
 
 def test_large_contexts_are_written_in_parts_and_taken_by_who_starts_after_retention() -> None:

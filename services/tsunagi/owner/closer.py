@@ -28,7 +28,6 @@ ASK_S = 1.0
 """Least time between two records that put the same edge out, or take it back, seconds. After this time a record that
 has not come back is written again."""
 
-
 MANY_SHARE, MANY_LEAST = 0.25, 3
 """If the heartbeats of more than this share of a slot's edges stop at once, and of so many at least, the fault lies
 between the edges and this owner rather than with each edge. Then an edge is not gone before its batches stop, too.
@@ -107,8 +106,10 @@ class Closer(Decider):
         decisions: list[LogRecord] = []
         others_done = book.due(book.cursor)
         waiting = book.awaited(book.cursor)
-        awake = sum(edge.out_from == NEVER for edge in book.edges.values())
-        alike = len(lost) >= MANY_LEAST and len(lost) > MANY_SHARE * awake
+        # The second part goes through all edges, and is seldom reached.
+        alike = len(lost) >= MANY_LEAST and len(lost) > MANY_SHARE * sum(
+            edge.out_from == NEVER for edge in book.edges.values()
+        )
         for name in waiting:
             heard = self._heard.get(name)
             last_at = self._since if heard is None else max(heard.at, self._since)

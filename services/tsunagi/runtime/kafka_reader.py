@@ -24,7 +24,6 @@ READER: dict[str, Any] = {
     "fetch.error.backoff.ms": 20,
     # A reader that lags fetches more than `queued.min.messages` at once. By default it would then wait for a second.
     "fetch.queue.backoff.ms": 5,
-    "fetch.min.bytes": 1,
     "queued.min.messages": 5000,
     "queued.max.messages.kbytes": 32768,
     "enable.partition.eof": False,

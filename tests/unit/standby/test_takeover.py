@@ -227,7 +227,10 @@ def test_a_claim_that_gets_lost_is_given_up_and_made_again_at_once(cluster: Clus
 
 @pytest.mark.parametrize("deaf_s", [0.0, 3.0])
 def test_a_claim_that_comes_after_it_was_given_up_is_gone_on_with_at_once(cluster: Cluster, deaf_s: float) -> None:
-    """As at the start of many workers on few cores: the log takes seconds, and nodes do not hear themselves."""
+    """Where many workers start on few cores, the log takes a claim only after seconds.
+
+    No node hears its own heartbeats meanwhile, so that none may judge the others.
+    """
     late: list[LogRecord] = []
     append = cluster.append
 
