@@ -42,6 +42,8 @@ class ReadTail:
     """Read the name of the last output in `recovered`; answer with `on_tail`.
 
     Attributes:
+        generation: the generation (number of the slot's log) whose last output is wanted. If none is among the last
+            records, the last output of any generation is the answer.
         before: look before this offset of `recovered`; None = from its end.
         below: look for an output whose name is smaller than this one; None = for any.
         acknowledged: an output that stood in `recovered` right before the offset `end`. If it is there no more, the
@@ -49,6 +51,7 @@ class ReadTail:
         end: see `acknowledged`; 0 = not known.
     """
 
+    generation: int
     before: int | None = None
     below: Name | None = None
     acknowledged: Name | None = None
@@ -63,10 +66,11 @@ class Follow:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckRecord:
-    """Read the record before this offset of the slot's log; answer with `on_checked`."""
+class CheckRecords:
+    """Read the records [first, upto) of the slot's log again; answer with `on_checked`."""
 
-    offset: int
+    first: int
+    upto: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +191,7 @@ Action = (
     | ReadContext
     | ReadTail
     | Follow
-    | CheckRecord
+    | CheckRecords
     | Unfollow
     | Append
     | StoreModel

@@ -26,8 +26,8 @@ RECORD_OVERHEAD_BYTES = 70
 WEIGHT = 0.05
 """Weight of one record in a running mean."""
 
-MAX_BREAKS = 4
-"""Number of breaks in the log's times that are kept, the newest ones, until they are compared with the log."""
+COMPARED = 500
+"""At most so many records are read again at once, to be compared with those read before."""
 
 LEAP_S = 1.0
 """A standby takes the context instead if the records before the resume point need longer than this, seconds."""
@@ -50,8 +50,8 @@ class Intake:
         send_s: S_time as an owner measures it: seconds from a record's append until it is read, divided by the tuples
             that came with it; a running mean, 0 = nothing has been followed yet.
         level1: the newest Level-1-Ack known; None = none.
-        breaks: the last records before jumps in the log's times. If the log has lost its end and grown again, that
-            happened behind one of them.
+        breaks: the last records before jumps in the log's times, in log order. If the log has lost its end and grown
+            again, that happened behind one of them. What was read behind it may be right again, so each is compared.
         seen_epoch: the greatest epoch of all claims read, including void ones.
         first_us: when the log appended the first batch read, microseconds; 0 = none was read yet.
         pulls, jumps: how many pulls were made, and how many contexts were taken.
@@ -68,7 +68,7 @@ class Intake:
         self.seen_epoch = 0
         self.first_us = 0
         self.appended_us = 0
-        self.breaks: deque[Record] = deque(maxlen=MAX_BREAKS)
+        self.breaks: deque[Record] = deque()
         self._newest: Record | None = None
         self._digest = 0
         self.level1: Level1Ack | None = None
@@ -120,6 +120,15 @@ class Intake:
         """The digest (`digest_of`) of the record before `next`; 0 = not known."""
         return self._digest if self._newest is None else digest_of(self._newest)
 
+    def unprocessed(self, offset: int) -> Record | None:
+        """Return the record at this offset if it was read and not processed, else None."""
+        return next((record for record, _ in self.backlog if record.offset == offset), None)
+
+    def doubtful(self) -> tuple[int, int]:
+        """Return the offsets [first, upto) of what is to be read again, so that the oldest breaks can be compared."""
+        first = self.breaks[0].offset
+        return first, max(record.offset for record in self.breaks if record.offset < first + COMPARED) + 1
+
     def caused(self, offset: int, appended_us: int) -> bool:
         """Return whether the record at this offset may have caused an output that names it.
 
@@ -132,7 +141,7 @@ class Intake:
             return False
         if not appended_us or not self.backlog or offset < self.backlog[0][0].offset:
             return True
-        found = next((record for record, _ in self.backlog if record.offset == offset), None)
+        found = self.unprocessed(offset)
         return found is not None and found.appended_us == appended_us
 
     def begin_at(self, offset: int) -> None:

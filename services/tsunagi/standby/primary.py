@@ -52,6 +52,7 @@ class Primary:
         pending: outputs that this node has sent and the broker has not acknowledged, from earlier terms as well.
         tail: name of the last output in `recovered` at the takeover. Outputs up to it are not written again.
         deciders: decide what this owner writes beside settings and models. They are asked in this order.
+        generation: the number of the slot's log in this term.
         topic_id: the id of the topic `tuples`, which is written into contexts.
         term: the epoch in which this node owns the slot.
 
@@ -73,12 +74,13 @@ class Primary:
         now: float,
         deciders: Sequence[Decider] = (),
         *,
+        generation: int = 0,
         topic_id: str = "",
         term: int = 0,
     ) -> None:
         self.deciders = tuple(deciders)
         self.pending = pending
-        self.pending.last = tail
+        self.pending.begin(generation, tail)
         self.emitted = 0
         self.query_rows: Counter[str] = Counter()
         self.side_counts: dict[str, int] = {}
@@ -88,6 +90,7 @@ class Primary:
         self._settings = settings
         self.tail = tail
         self._term = term
+        self._generation = generation
         self._topic_id = topic_id
         self._ack_at = now
         self._context_at = now
@@ -99,14 +102,14 @@ class Primary:
         self.level1_offset = -1
         self._repeats = Repeats()
 
-    def emit(self, outputs: Iterable[Output], generation: int) -> list[act.Action]:
+    def emit(self, outputs: Iterable[Output]) -> list[act.Action]:
         """Write those of the outputs that are not in `recovered` yet, and count them."""
         wanted = tuple(outputs)
         if wanted and wanted[0].name <= self.tail:  # names ascend
             wanted = tuple(unwritten(wanted, self.tail))
         if not wanted:
             return []
-        self.pending.sent(wanted)
+        self.pending.sent(wanted, self._generation)
         exact, packed = 0, bytearray()
         for output in wanted:
             body = output.body
@@ -131,7 +134,7 @@ class Primary:
         self.quality_counts[EXACT] += exact
         if packed:
             self.quality_counts += np.bincount(octets(bytes(packed)), minlength=QUALITIES)[:QUALITIES]
-        return [act.Emit(wanted, generation)]
+        return [act.Emit(wanted, self._generation)]
 
     @property
     def saving(self) -> bool:
@@ -185,12 +188,16 @@ class Primary:
         for decider in self.deciders:
             decider.stop(slot)
 
-    def acknowledge(self, slot: Slot, scan: Register, now: float) -> list[act.Action]:
+    def acknowledge(self, slot: Slot, scan: Register, now: float, *, sure: bool = True) -> list[act.Action]:
         """Send Level-0-Acks and Level-1-Acks at their interval (algorithm 1, lines 12-15), and contexts at theirs.
 
         An owner that is behind its log does so as well. Otherwise its standby would have ever more to process.
+
+        Args:
+            sure: whether the log is known to be the one that was read. A context of records that the log has lost
+                must not be saved: whoever goes on from it would compare only the record before it.
         """
-        todo = self._save_context(slot, now)
+        todo = self._save_context(slot, now) if sure else []
         if now - self._ack_at < self._settings.standby.ack_s:
             return todo
         self._ack_at = now

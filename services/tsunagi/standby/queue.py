@@ -21,13 +21,23 @@ def unwritten(outputs: Iterable[Output], tail: Name) -> Iterator[Output]:
     return (output for output in outputs if output.topic != RECOVERED or output.name > tail)
 
 
+REMEMBERED = 1000
+"""Of so many outputs that were trimmed last, a silent queue remembers the names.
+
+The last record of `recovered` may be a repeat of an output before the last, so several are compared.
+"""
+
+_Sent = tuple[Name, str, int]
+"""An output on its way: its name, its topic and the generation (number of the slot's log)."""
+
+
 class SilentQueue:
     """Outputs that were computed but not written."""
 
     def __init__(self) -> None:
-        self._since: float = 0  # the queue has had every output of the inputs from this offset on
+        self._since: tuple[float, int] = (0, 0)  # each output from this name on is in the queue, or among the trimmed
         self._outputs: deque[Output] = deque()
-        self._trimmed: Output | None = None  # the last trimmed output of `recovered`
+        self._trimmed: deque[tuple[Name, int]] = deque(maxlen=REMEMBERED)  # (name, append time of its input)
 
     def __len__(self) -> int:
         return len(self._outputs)
@@ -38,11 +48,14 @@ class SilentQueue:
 
     def trim(self, offset: int) -> None:
         """Forget the outputs of inputs below `offset`, since they are in `recovered`."""
-        self._since = max(self._since, offset)
+        trimmed = self._trimmed
         while self._outputs and self._outputs[0].name.offset < offset:
             output = self._outputs.popleft()
-            if output.topic == RECOVERED:
-                self._trimmed = output
+            if output.topic != RECOVERED:
+                continue
+            full = len(trimmed) == REMEMBERED
+            trimmed.append((output.name, output.appended_us))
+            self._since = trimmed[0][0] if full else self._since
 
     def contradicts(self, name: Name, appended_us: int) -> bool:
         """Return whether an output in `recovered` cannot follow from the records that were processed here.
@@ -51,11 +64,10 @@ class SilentQueue:
             name: the output's name. The record that it names was processed here.
             appended_us: when that record was appended, as the output says, microseconds.
         """
-        made = [output for output in self._outputs if output.topic == RECOVERED]
-        made[:0] = () if self._trimmed is None else (self._trimmed,)
-        if name.offset < self._since and (self._trimmed is None or name < self._trimmed.name):
+        if name < self._since:
             return False
-        return not any(output.name == name and output.appended_us == appended_us for output in made)
+        made = ((output.name, output.appended_us) for output in self._outputs if output.topic == RECOVERED)
+        return (name, appended_us) not in self._trimmed and (name, appended_us) not in made
 
     def take(self, tail: Name) -> list[Output]:
         """Return the outputs to be written if `tail` is the last name in `recovered`, and forget all outputs.
@@ -72,44 +84,51 @@ class SilentQueue:
 
     def clear(self, since: float) -> None:
         """Forget everything. From now on the queue gets the outputs of the inputs from the offset `since` on."""
-        self._since = since
+        self._since = since, 0
         self._outputs.clear()
-        self._trimmed = None
+        self._trimmed.clear()
 
 
 class PendingQueue:
     """Outputs that were handed to the producer and that the broker has not acknowledged yet.
 
     A replica keeps one queue for all its terms as an owner. Outputs of an earlier term may still be on their way in the
-    next one, and no Level-0-Ack may cover them before they have arrived.
+    next one, and no Level-0-Ack may cover them before they have arrived. Outputs of an earlier *generation* (the number
+    of the slot's log) may have the names of others of this one. They count for nothing.
 
     Attributes:
-        last: the greatest name of `recovered` up to which all outputs have arrived.
+        last: the greatest name of the generation in `recovered` up to which all outputs have arrived.
         end: the end of `recovered` behind the output that arrived last, as the broker said; 0 = not known.
         lost: (place, output) if `recovered` has lost its end. What was lost stood before this place, and before this
             output in the order of names; None = nothing is lost.
     """
 
     def __init__(self) -> None:
-        self._names: deque[tuple[Name, str]] = deque()
-        self._delivered: Counter[tuple[Name, str]] = Counter()  # a name may be on its way twice
+        self._names: deque[_Sent] = deque()
+        self._delivered: Counter[_Sent] = Counter()  # a name may be on its way twice
+        self._generation = 0
         self.last = NO_NAME
         self.end = 0
-        self._placed = NO_NAME  # the output that arrived last
+        self._placed = NO_NAME, 0  # the name and the generation of the output that arrived last
         self.lost: tuple[int, Name] | None = None
 
     def __len__(self) -> int:
         return len(self._names)
 
-    def sent(self, outputs: Iterable[Output]) -> None:
-        """Add outputs that were handed to the producer, in the order of their names."""
-        self._names.extend((output.name, output.topic) for output in outputs)
+    def begin(self, generation: int, tail: Name) -> None:
+        """Take in that a term begins in this generation. Its last output in `recovered` is named `tail`."""
+        self._generation, self.last = generation, tail
 
-    def delivered(self, name: Name, topic: str) -> None:
+    def sent(self, outputs: Iterable[Output], generation: int) -> None:
+        """Add outputs of a generation that were handed to the producer, in the order of their names."""
+        self._names.extend((output.name, output.topic, generation) for output in outputs)
+
+    def delivered(self, name: Name, topic: str, generation: int) -> None:
         """Take in that the broker has an output. Acknowledgements of different topics may come in any order."""
         names, waiting = self._names, self._delivered
-        if waiting or not names or names[0] != (name, topic):
-            waiting[name, topic] += 1
+        sent = name, topic, generation
+        if waiting or not names or names[0] != sent:
+            waiting[sent] += 1
             while names and names[0] in waiting:
                 entry = names.popleft()
                 waiting[entry] -= 1
@@ -118,28 +137,29 @@ class PendingQueue:
                 self._note(*entry)
         else:  # usually it is the next one
             names.popleft()
-            self._note(name, topic)
+            self._note(*sent)
 
-    def delivered_run(self, outputs: Sequence[Output]) -> None:
+    def delivered_run(self, outputs: Sequence[Output], generation: int) -> None:
         """Take in that the broker has outputs of one topic that were handed to the producer in a row."""
         names, first, last = self._names, outputs[0], outputs[-1]
-        if self._delivered or not names or names[0] != (first.name, first.topic):
+        if self._delivered or not names or names[0] != (first.name, first.topic, generation):
             for output in outputs:
-                self.delivered(output.name, output.topic)
+                self.delivered(output.name, output.topic, generation)
             return
         for _ in outputs:
             names.popleft()
-        self._note(last.name, last.topic)
+        self._note(last.name, last.topic, generation)
 
-    def _note(self, name: Name, topic: str) -> None:
-        if topic == RECOVERED and name > self.last:
+    def _note(self, name: Name, topic: str, generation: int) -> None:
+        if topic == RECOVERED and generation == self._generation and name > self.last:
             self.last = name
 
-    def place(self, name: Name, place: int, count: int) -> bool:
+    def place(self, name: Name, generation: int, place: int, count: int) -> bool:
         """Take in that an output stands at this offset of `recovered`.
 
         Args:
             name: the output's name.
+            generation: the generation with which it was written.
             count: how many outputs were sent in a row, of which it is the last. The others stand before it.
 
         Returns:
@@ -147,14 +167,16 @@ class PendingQueue:
             order in which they were sent, so False means that `recovered` has lost its end meanwhile.
         """
         behind = place - (count - 1) >= self.end
-        self._placed, self.end = name, place + 1
+        self._placed, self.end = (name, generation), place + 1
         return behind
 
     @property
     def last_end(self) -> int:
         """The end of `recovered` right behind the output named `last`; 0 = not known."""
-        return self.end if self._placed == self.last else 0
+        return self.end if self._placed == (self.last, self._generation) else 0
 
     def floor(self, position: int) -> int:
         """Return the offset below which the outputs of all inputs have arrived, where `position` is the next input."""
-        return self._names[0][0].offset if self._names else position
+        return min(
+            (name.offset for name, _, generation in self._names if generation == self._generation), default=position
+        )

@@ -336,9 +336,9 @@ class Replica:
         """
         return self._go_on(self._handler.on_fetched(records, now), now)
 
-    def on_checked(self, first: int, end: int, record: Record | None, now: float) -> list[act.Action]:
-        """Answer to `CheckRecord`: the log's first offset and end, and the record; None = the log does not hold it."""
-        return self._go_on(self._handler.on_checked(first, end, record, now), now)
+    def on_checked(self, first: int, end: int, records: Sequence[Record], now: float) -> list[act.Action]:
+        """Answer to `CheckRecords`: the log's first offset and end, and those of the records that it holds."""
+        return self._go_on(self._handler.on_checked(first, end, records, now), now)
 
     def on_tail(
         self, generation: int, name: Name, now: float, appended_us: int = 0, *, lost: bool = False
@@ -363,15 +363,18 @@ class Replica:
         """
         self._handler.on_unannounced()
 
-    def on_delivered(self, outputs: Sequence[Output], place: int = -1) -> None:
+    def on_delivered(self, outputs: Sequence[Output], generation: int, place: int = -1) -> None:
         """Take in that the broker has outputs of one topic that were emitted in a row.
 
         Args:
+            generation: the generation with which they were emitted.
             place: the offset of the last one in that topic; -1 = not known.
         """
-        self.pending.delivered_run(outputs)
+        self.pending.delivered_run(outputs, generation)
         last = outputs[-1]
-        if last.topic == RECOVERED and place >= 0 and not self.pending.place(last.name, place, len(outputs)):
+        if last.topic != RECOVERED or place < 0:
+            return
+        if not self.pending.place(last.name, generation, place, len(outputs)):
             self.pending.lost = place, outputs[0].name
 
     def on_stored(self, sha256: str) -> None:

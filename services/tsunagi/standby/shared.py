@@ -134,10 +134,11 @@ class Shared:
 
         It also asks whether the last output that the newest Level-0-Ack names is still there.
         """
-        level0 = self.level0
-        if level0 is None or level0.generation != self.scan.generation or not level0.recovered_end:
-            return act.ReadTail()
-        return act.ReadTail(acknowledged=Name(level0.last_offset, level0.last_index), end=level0.recovered_end)
+        level0, generation = self.level0, self.scan.generation
+        if level0 is None or level0.generation != generation or not level0.recovered_end:
+            return act.ReadTail(generation)
+        acknowledged = Name(level0.last_offset, level0.last_index)
+        return act.ReadTail(generation, acknowledged=acknowledged, end=level0.recovered_end)
 
     def trim(self) -> None:
         """Forget the unwritten outputs that the newest Level-0-Ack covers.

@@ -97,7 +97,7 @@ class Speculation:
         count = sum(output.topic == RECOVERED for output in wanted)
         self._written += count
         self._total.outputs += count
-        self._pending.sent(wanted)
+        self._pending.sent(wanted, generation)
         return [act.Emit(wanted, generation)]
 
     def end(self, *, in_vain: bool) -> None:

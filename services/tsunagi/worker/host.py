@@ -387,20 +387,21 @@ class ReplicaHost:
                 return replica.on_end(first, end, self._clock.monotonic())
             case act.Fetch(offset, upto):
                 return replica.on_fetched(self._reader.inputs(slot, offset, upto), self._clock.monotonic())
-            case act.CheckRecord(offset):
+            case act.CheckRecords(begin, upto):
                 first, end = self._reader.range(TUPLES, slot)
-                found = self._reader.inputs(slot, offset - 1, offset)[0] if first < offset <= end else None
+                begin, upto = max(first, begin), min(end, upto)
+                found = self._reader.inputs(slot, begin, upto) if begin < upto else []
                 return replica.on_checked(first, end, found, self._clock.monotonic())
             case act.ReadContext(offset, upto):
                 reader = self._reader
                 context = reader.context(slot, offset) if upto is None else reader.find_context(slot, offset, upto)
                 first, _ = self._reader.range(TUPLES, slot)
                 return replica.on_context(context, first, self._clock.monotonic())
-            case act.ReadTail(before, below, acknowledged, end):
+            case act.ReadTail(wanted, before, below, acknowledged, end):
                 lost = acknowledged is not None and not self._reader.stands(slot, acknowledged, end - 1)
                 if lost:
                     before, below = end, acknowledged
-                generation, name, appended_us = self._reader.tail(slot, before, below)
+                generation, name, appended_us = self._reader.tail(slot, wanted, before, below)
                 return replica.on_tail(generation, name, self._clock.monotonic(), appended_us, lost=lost)
             case act.Follow(offset):
                 self._main.add(Position(TUPLES, slot, offset))

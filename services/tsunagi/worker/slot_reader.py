@@ -22,6 +22,8 @@ PULL_WAIT_S = 0.005
 """How long the broker may hold a fetch that finds no records, seconds. A standby only asks for records that exist."""
 MAX_RECORDS = 500
 """The most records of one read. More would keep the loop from its other slots for too long."""
+STRAGGLERS = 50
+"""At most so many outputs of earlier generations are passed over to find the last one of the present one."""
 TRIED_CONTEXTS = 200
 """The most records of `contexts` that are tried, going backwards, to find a whole context."""
 
@@ -146,29 +148,37 @@ class SlotReader:
         found = _named(records[0])
         return found is not None and found[1] == name
 
-    def tail(self, slot: int, before: int | None = None, below: Name | None = None) -> tuple[int, Name, int]:
+    def tail(
+        self, slot: int, wanted: int, before: int | None = None, below: Name | None = None
+    ) -> tuple[int, Name, int]:
         """Return the last output in `recovered`: its generation, its name, and its input's append time (microseconds).
 
         Records that are no outputs are skipped. If there is no output, it returns (0, NO_NAME, 0).
 
         Args:
+            wanted: the generation to look for. Outputs of an earlier one may come late and stand behind its own. If
+                none of it is among the last `STRAGGLERS` outputs, the last one of any generation is returned.
             before: look before this offset; None = from the end.
             below: look for an output whose name is smaller than this one; None = for any.
         """
         first, end = self.range(RECOVERED, slot)
         end = end if before is None else min(end, before)
-        count = 1
-        while end > first:
+        last: tuple[int, Name, int] | None = None
+        count = passed = 1
+        while end > first and passed < STRAGGLERS:
             begin = max(first, end - count)
             records = self.records(Position(RECOVERED, slot, begin), end)
             if not records:
                 raise LogError(f"{RECOVERED}/{slot}: nothing came of {begin}..{end}")
             for record in reversed(records):
                 found = _named(record)
-                if found is not None and (below is None or found[1] < below):
+                if found is None or (below is not None and found[1] >= below):
+                    continue
+                if found[0] == wanted:
                     return found
-            end, count = begin, MAX_RECORDS
-        return 0, NO_NAME, 0
+                last, passed = last or found, passed + 1
+            end, count = begin, STRAGGLERS
+        return last or (0, NO_NAME, 0)
 
 
 def _named(record: Record) -> tuple[int, Name, int] | None:

@@ -35,16 +35,17 @@ Fail = Callable[[str, LogError], None]
 class Receipt:
     """Is called when the last of several outputs, sent together to one topic, has arrived or failed."""
 
-    __slots__ = ("_fail", "_outputs", "_replica")
+    __slots__ = ("_fail", "_generation", "_outputs", "_replica")
 
-    def __init__(self, fail: Fail, replica: Replica, outputs: Sequence[Output]) -> None:
+    def __init__(self, fail: Fail, replica: Replica, outputs: Sequence[Output], generation: int) -> None:
         self._fail = fail
         self._replica = replica
         self._outputs = outputs
+        self._generation = generation
 
     def __call__(self, error: LogError | None, offset: int) -> None:
         if error is None:
-            self._replica.on_delivered(self._outputs, offset)
+            self._replica.on_delivered(self._outputs, self._generation, offset)
         else:
             self._fail(f"{self._outputs[-1].topic}, slot {self._replica.slot_id}", error)
 
@@ -140,7 +141,7 @@ class Writer:
             partition = slot if topic == RECOVERED else PARTITION_OF_ONE
             pairs = [output.encode(slot, generation) for output in run]
             try:
-                self._write(topic, partition, pairs, Receipt(self.fail, replica, run))
+                self._write(topic, partition, pairs, Receipt(self.fail, replica, run, generation))
             except LogError as error:
                 self.fail(f"{topic}, slot {slot}", error)
 

@@ -114,7 +114,7 @@ class Owner:
         """Apply a record of the log, and write what follows from it."""
         found = list(self.slot.apply(record))
         self.outputs += found
-        self.primary.emit(found, 7)
+        self.primary.emit(found)
         return found
 
     def view(self) -> OwnerView:

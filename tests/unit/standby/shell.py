@@ -246,16 +246,16 @@ class Node:
                     raise LogError("nothing came")
                 self.fetched.append((offset, upto))
                 return replica.on_fetched(cluster.read(offset, upto), now)
-            case act.CheckRecord(offset):
-                found_before = cluster.read(offset - 1, offset)[0] if cluster.first < offset <= cluster.end else None
-                return replica.on_checked(cluster.first, cluster.end, found_before, now)
+            case act.CheckRecords(begin, upto):
+                again = cluster.read(max(begin, cluster.first), min(upto, cluster.end))
+                return replica.on_checked(cluster.first, cluster.end, again, now)
             case act.ReadContext(offset, upto):
                 fitting = cluster.contexts[: None if offset is None else offset + 1]
                 if upto is not None:
                     fitting = [context for context in fitting if context.offset <= upto]
                 found = fitting[-1] if fitting and (upto is not None or len(fitting) == (offset or 0) + 1) else None
                 return replica.on_context(found, cluster.first, now)
-            case act.ReadTail(before, below, acknowledged, end):
+            case act.ReadTail(_, before, below, acknowledged, end):
                 written = cluster.recovered[:before]
                 lost = acknowledged is not None and acknowledged not in [item.name for item in written[end - 1 : end]]
                 below = acknowledged if lost else below
@@ -310,7 +310,7 @@ class Node:
                 self.cluster.written = generation
                 self.cluster.generation_of.append(generation)
             (self.cluster.recovered if output.topic == RECOVERED else self.cluster.side).append(output)
-            self.replica.on_delivered((output,), len(self.cluster.recovered) - 1)
+            self.replica.on_delivered((output,), generation, len(self.cluster.recovered) - 1)
 
 
 def pair(cluster: Cluster, **options: object) -> tuple[Node, Node]:

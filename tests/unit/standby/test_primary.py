@@ -21,13 +21,15 @@ from tsunagi.standby import actions as act
 from tsunagi.standby.primary import Primary
 from tsunagi.standby.queue import PendingQueue
 
+GENERATION = 7
+
 
 class Term:
     """A primary over a slot whose log is at hand."""
 
     def __init__(self, *, tail: Name = NO_NAME, writer: Writer | None = None, **standby: float) -> None:
         self.settings = Settings(standby=StandbySettings(**({"ack_s": 0.25, "context_s": 1.0} | standby)))
-        self.primary = Primary(SLOT, "n1", self.settings, PendingQueue(), tail, 0.0)
+        self.primary = Primary(SLOT, "n1", self.settings, PendingQueue(), tail, 0.0, generation=GENERATION)
         self.slot = Slot(SLOT, load)
         self.writer = writer or owned(make_config())
         play(self.slot, self.writer.records)
@@ -37,7 +39,7 @@ class Term:
         outputs = []
         for edge in EDGES:
             outputs += self.slot.apply(self.writer.batch(edge, step))
-        return [output for action in self.primary.emit(outputs, 7) for output in action.outputs]  # type: ignore[union-attr]
+        return [output for action in self.primary.emit(outputs) for output in action.outputs]  # type: ignore[union-attr]
 
     def tries(self, now: float) -> list[act.Action]:
         return self.primary.acknowledge(self.slot, self.slot.register, now)
@@ -61,10 +63,10 @@ def test_what_stands_in_recovered_is_not_written_again_but_side_records_are() ->
         Output(Name(4, 1), LATE, 1, 0, Late(reason="closed")),
         Output(Name(5, 0), RECOVERED, 1, 0, Late(reason="x")),
     ]
-    (emit,) = term.primary.emit(outputs, 7)
+    (emit,) = term.primary.emit(outputs)
     assert isinstance(emit, act.Emit)
     assert [output.name for output in emit.outputs] == [Name(4, 1), Name(5, 0)]
-    assert term.primary.emit(outputs[:1], 7) == []
+    assert term.primary.emit(outputs[:1]) == []
 
 
 def test_values_are_counted_by_quality_as_they_are_written() -> None:
@@ -82,7 +84,7 @@ def test_a_resume_point_says_when_the_log_appended_what_stands_before_it() -> No
     term = Term()
     term.step(FIRST)
     assert term.slot.appended_us == term.writer.records[-1].appended_us
-    term.primary.pending.delivered(term.slot.last_name, RECOVERED)
+    term.primary.pending.delivered(term.slot.last_name, RECOVERED, GENERATION)
     term.acks(1.1)
     term.primary.on_context_saved(3, term.slot.register)
     (level1,) = [ack for ack in term.acks(2.2) if isinstance(ack, Level1Ack)]
@@ -96,10 +98,10 @@ def test_a_level0_ack_speaks_of_what_has_arrived() -> None:
     (second,) = term.step(FIRST + 1)
     (ack,) = term.acks(0.3)
     assert (ack.offset, ack.last_offset) == (first.name.offset, -1)
-    term.primary.pending.delivered(first.name, RECOVERED)
+    term.primary.pending.delivered(first.name, RECOVERED, GENERATION)
     (ack,) = term.acks(0.6)
     assert (ack.offset, ack.last_offset, ack.epoch, ack.node) == (second.name.offset, first.name.offset, 1, "n1")
-    term.primary.pending.delivered(second.name, RECOVERED)
+    term.primary.pending.delivered(second.name, RECOVERED, GENERATION)
     (ack,) = term.acks(0.9)
     assert ack.offset == term.slot.position
     assert term.acks(1.2) == []  # nothing new
@@ -128,7 +130,7 @@ def test_a_level1_ack_waits_for_the_outputs_before_its_context() -> None:
     assert term.saved == term.slot.context()
     term.primary.on_context_saved(17, term.slot.register)
     assert all(isinstance(ack, Level0Ack) for ack in term.acks(1.4))
-    term.primary.pending.delivered(output.name, RECOVERED)
+    term.primary.pending.delivered(output.name, RECOVERED, GENERATION)
     level1 = [ack for ack in term.acks(1.7) if isinstance(ack, Level1Ack)]
     assert [(ack.offset, ack.context_offset, ack.last_offset) for ack in level1] == [
         (term.saved.offset, 17, output.name.offset)
@@ -158,7 +160,7 @@ def test_while_one_waits_no_newer_context_takes_its_place() -> None:
         term.step(FIRST + 1 + turn)
         term.acks(2.2 + 1.1 * turn)
         assert term.saved is first
-    term.primary.pending.delivered(output.name, RECOVERED)
+    term.primary.pending.delivered(output.name, RECOVERED, GENERATION)
     assert any(isinstance(ack, Level1Ack) and ack.offset == first.offset for ack in term.acks(9.0))
     term.acks(10.1)
     assert term.saved is not first

@@ -12,7 +12,16 @@ from tests.unit.standby.shell import output
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.slot.outputs import Output
-from tsunagi.standby.queue import PendingQueue, SilentQueue
+from tsunagi.standby.queue import REMEMBERED, PendingQueue, SilentQueue
+
+GENERATION = 7
+
+
+def waiting() -> PendingQueue:
+    """A queue of a term in whose generation nothing is written yet."""
+    queue = PendingQueue()
+    queue.begin(GENERATION, NO_NAME)
+    return queue
 
 
 @pytest.fixture
@@ -61,87 +70,101 @@ def test_an_output_that_was_not_made_of_the_same_record_contradicts_what_was_pro
     assert not queue.contradicts(Name(4, 0), 41)  # what is written is not kept
 
 
-def test_of_what_was_trimmed_the_last_output_is_still_compared() -> None:
+def test_what_was_trimmed_is_still_compared() -> None:
     queue = SilentQueue()
     queue.add([output(2), output(4), output(4, 1, LATE), output(7)])
     queue.trim(7)
     assert [queue.contradicts(Name(4, 0), us) for us in (0, 1)] == [False, True]
     assert queue.contradicts(Name(5, 0), 0)
-    assert not queue.contradicts(Name(2, 0), 1)
+    assert [queue.contradicts(Name(2, 0), us) for us in (0, 1)] == [False, True]
     queue.clear(5)
     assert not queue.contradicts(Name(4, 0), 1)
 
 
+def test_where_nothing_was_made_an_output_contradicts_even_if_an_ack_covers_it() -> None:
+    queue = SilentQueue()
+    queue.clear(3)
+    queue.trim(9)
+    assert [queue.contradicts(Name(offset, 0), 0) for offset in (2, 3, 8)] == [False, True, True]
+
+
+def test_of_many_that_were_trimmed_the_last_ones_are_compared() -> None:
+    queue = SilentQueue()
+    queue.add([output(offset) for offset in range(REMEMBERED + 5)])
+    queue.trim(REMEMBERED + 5)
+    assert [queue.contradicts(Name(offset, 0), 1) for offset in (0, 4, 5, REMEMBERED)] == [False, False, True, True]
+
+
 def test_what_arrived_early_is_waited_for_when_it_is_sent_again() -> None:
-    pending = PendingQueue()
+    pending = waiting()
     outputs = [output(3), output(4)]
-    pending.sent(outputs)
-    pending.delivered(Name(4, 0), RECOVERED)
-    pending.delivered(Name(3, 0), RECOVERED)
-    pending.sent(outputs)
-    pending.delivered(Name(3, 0), RECOVERED)
+    pending.sent(outputs, GENERATION)
+    pending.delivered(Name(4, 0), RECOVERED, GENERATION)
+    pending.delivered(Name(3, 0), RECOVERED, GENERATION)
+    pending.sent(outputs, GENERATION)
+    pending.delivered(Name(3, 0), RECOVERED, GENERATION)
     assert pending.floor(9) == 4
 
 
 def test_an_arrival_that_nobody_waits_for_changes_nothing() -> None:
-    pending = PendingQueue()
-    pending.delivered(Name(3, 0), LATE)
-    pending.delivered_run([output(4, topic=LATE)])
+    pending = waiting()
+    pending.delivered(Name(3, 0), LATE, GENERATION)
+    pending.delivered_run([output(4, topic=LATE)], GENERATION)
     assert (pending.floor(9), pending.last) == (9, NO_NAME)
 
 
 def test_the_floor_is_the_first_input_whose_output_is_on_its_way() -> None:
-    pending = PendingQueue()
+    pending = waiting()
     assert pending.floor(9) == 9
-    pending.sent([output(3), output(5), output(5, 1, DEAD_LETTERS)])
+    pending.sent([output(3), output(5), output(5, 1, DEAD_LETTERS)], GENERATION)
     assert pending.floor(9) == 3
-    pending.delivered(Name(5, 0), RECOVERED)
+    pending.delivered(Name(5, 0), RECOVERED, GENERATION)
     assert (pending.floor(9), pending.last) == (3, NO_NAME)
-    pending.delivered(Name(3, 0), RECOVERED)
+    pending.delivered(Name(3, 0), RECOVERED, GENERATION)
     assert (pending.floor(9), pending.last) == (5, Name(5, 0))
-    pending.delivered(Name(5, 1), DEAD_LETTERS)
+    pending.delivered(Name(5, 1), DEAD_LETTERS, GENERATION)
     assert (pending.floor(9), len(pending)) == (9, 0)
 
 
 def test_outputs_that_arrive_together_are_noted_together() -> None:
-    pending = PendingQueue()
+    pending = waiting()
     outputs = [output(3), output(4), output(4, 1, LATE), output(5), output(6)]
-    pending.sent(outputs)
-    pending.delivered_run(outputs[3:])
+    pending.sent(outputs, GENERATION)
+    pending.delivered_run(outputs[3:], GENERATION)
     assert (pending.floor(9), pending.last) == (3, NO_NAME)
-    pending.delivered_run(outputs[:2])
+    pending.delivered_run(outputs[:2], GENERATION)
     assert (pending.floor(9), pending.last) == (4, Name(4, 0))
-    pending.delivered_run(outputs[2:3])
+    pending.delivered_run(outputs[2:3], GENERATION)
     assert (pending.floor(9), pending.last, len(pending)) == (9, Name(6, 0), 0)
 
 
 def test_a_name_that_is_on_its_way_twice_is_waited_for_twice() -> None:
-    pending = PendingQueue()
+    pending = waiting()
     ahead, all_of_them = [output(3), output(4)], [output(3), output(4), output(5)]
-    pending.sent(ahead)
-    pending.sent(all_of_them)
-    pending.delivered_run(ahead)
+    pending.sent(ahead, GENERATION)
+    pending.sent(all_of_them, GENERATION)
+    pending.delivered_run(ahead, GENERATION)
     assert (pending.floor(9), pending.last) == (3, Name(4, 0))
-    pending.delivered_run(all_of_them)
+    pending.delivered_run(all_of_them, GENERATION)
     assert (pending.floor(9), len(pending)) == (9, 0)
 
 
 def test_what_arrives_from_an_earlier_term_does_not_turn_the_last_name_back() -> None:
-    pending = PendingQueue()
-    pending.sent([output(3)])
-    pending.last = Name(8, 0)
-    pending.delivered(Name(3, 0), RECOVERED)
+    pending = waiting()
+    pending.sent([output(3)], GENERATION)
+    pending.begin(GENERATION, Name(8, 0))
+    pending.delivered(Name(3, 0), RECOVERED, GENERATION)
     assert pending.last == Name(8, 0)
 
 
 @given(st.permutations(range(8)))
 def test_in_whatever_order_they_arrive_no_gap_is_acknowledged(order: list[int]) -> None:
-    pending = PendingQueue()
+    pending = waiting()
     outputs = [output(place // 2, place % 2, (RECOVERED, LATE)[place % 3 == 2]) for place in range(8)]
-    pending.sent(outputs)
+    pending.sent(outputs, GENERATION)
     arrived = set()
     for place in order:
-        pending.delivered(outputs[place].name, outputs[place].topic)
+        pending.delivered(outputs[place].name, outputs[place].topic, GENERATION)
         arrived.add(place)
         missing = min(set(range(8)) - arrived, default=8)
         assert pending.floor(99) == (missing // 2 if missing < 8 else 99)
@@ -149,32 +172,51 @@ def test_in_whatever_order_they_arrive_no_gap_is_acknowledged(order: list[int]) 
 
 
 def test_a_place_that_is_not_behind_the_last_says_that_the_log_has_lost_its_end() -> None:
-    queue = PendingQueue()
-    queue.sent([output(1), output(2), output(3)])
-    assert queue.place(Name(1, 0), 5, 1)
-    queue.delivered(Name(1, 0), RECOVERED)
+    queue = waiting()
+    queue.sent([output(1), output(2), output(3)], GENERATION)
+    assert queue.place(Name(1, 0), GENERATION, 5, 1)
+    queue.delivered(Name(1, 0), RECOVERED, GENERATION)
     assert queue.last_end == 6
-    queue.delivered(Name(2, 0), RECOVERED)
+    queue.delivered(Name(2, 0), RECOVERED, GENERATION)
     assert queue.last_end == 0  # of this one the place is not known
-    assert not queue.place(Name(3, 0), 5, 1)
-    queue.delivered(Name(3, 0), RECOVERED)
+    assert not queue.place(Name(3, 0), GENERATION, 5, 1)
+    queue.delivered(Name(3, 0), RECOVERED, GENERATION)
     assert queue.last_end == 6
 
 
 @pytest.mark.parametrize(("place", "behind"), [(8, True), (9, True), (7, False), (6, False)])
 def test_outputs_that_were_sent_in_a_row_stand_in_a_row(place: int, *, behind: bool) -> None:
     """The last of them may stand behind the old end although the log has lost it: the first ones do not."""
-    queue = PendingQueue()
-    assert queue.place(Name(1, 0), 5, 1)
-    assert queue.place(Name(2, 2), place, 3) == behind
+    queue = waiting()
+    assert queue.place(Name(1, 0), GENERATION, 5, 1)
+    assert queue.place(Name(2, 2), GENERATION, place, 3) == behind
 
 
 def test_what_is_on_its_way_twice_arrives_twice_in_whatever_order() -> None:
-    pending = PendingQueue()
+    pending = waiting()
     first, second = output(1, topic=LATE), output(2)
-    pending.sent([first, second])
-    pending.sent([first, second])  # written again by a new owner that had written it before, as a standby
+    pending.sent([first, second], GENERATION)
+    pending.sent([first, second], GENERATION)  # written again by a new owner that had written it before, as a standby
     for item in (second, second, first, first):
-        pending.delivered(item.name, item.topic)
+        pending.delivered(item.name, item.topic, GENERATION)
     assert len(pending) == 0
     assert pending.floor(9) == 9
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_outputs_of_an_earlier_generation_count_for_nothing_though_their_names_are_the_same(*, late: bool) -> None:
+    queue = waiting()
+    earlier, new = [output(5), output(6)], [output(3), output(5)]
+    queue.sent(earlier, GENERATION)
+    queue.begin(GENERATION + 1, NO_NAME)
+    queue.sent(new, GENERATION + 1)
+    for number, item in enumerate(earlier):
+        if late:
+            assert queue.place(item.name, GENERATION, number, 1)
+            queue.delivered_run([item], GENERATION)
+        assert (queue.floor(9), queue.last, queue.last_end) == (3, NO_NAME, 0)
+    for number, item in enumerate(new):
+        assert queue.floor(9) == (item.name.offset if late else 3)
+        assert queue.place(item.name, GENERATION + 1, 2 + number, 1)
+        queue.delivered(item.name, item.topic, GENERATION + 1)
+    assert (queue.floor(9), queue.last, queue.last_end) == ((9, Name(5, 0), 4) if late else (3, NO_NAME, 0))

@@ -83,6 +83,35 @@ def test_a_running_owner_finds_that_its_log_lost_its_end_and_grew_past_it(
     assert all(node.replica.unready() == "" for node in others)
 
 
+@pytest.mark.parametrize("quiet_s", [0.02, 0.3])
+@pytest.mark.parametrize("contexts", [0.1, 1000.0])
+@pytest.mark.parametrize("batch", [1, "inf"])
+def test_what_a_log_lost_is_found_though_what_came_after_is_right(
+    cluster: Cluster, quiet_s: float, contexts: float, batch: int | str
+) -> None:
+    """The log's times make another jump before the first is looked at. Behind that one nothing was lost."""
+    n1, _ = pair(cluster, batch_size=batch, context_s=contexts)
+    feed(cluster, 8)
+    cluster.now += 0.3
+    cluster.step(FIRST + 8)
+    cluster.run(0.04)
+    assert not n1.replica.intake.breaks  # it has just compared, and will not do so again for a second
+    cluster.away(2, FIRST + 9)
+    cluster.run(0.2)
+    kept = len(cluster.contexts)
+    for step in range(14, 17):
+        cluster.now += quiet_s
+        cluster.step(FIRST + step)
+        cluster.run(0.02)
+    if quiet_s < 0.1:
+        assert n1.replica.intake.breaks
+        assert len(cluster.contexts) == kept  # no context is saved of what may be lost
+    settle(cluster, FIRST + 17)
+    assert wrong(cluster) == []
+    (owner,) = [node for node in cluster.nodes if node.stage() is ReplicaStage.OWN]
+    assert owner.replica.scan.declared
+
+
 @pytest.mark.parametrize("lost", [1, 4, 13])
 @pytest.mark.parametrize("grown", [0, 6])
 @pytest.mark.parametrize("contexts", [0.4, 1000.0])
@@ -263,7 +292,7 @@ def test_an_older_context_is_searched_for_where_the_newest_is_of_what_was_lost(c
 def test_an_answer_about_a_place_that_is_in_doubt_no_more_is_passed_over(cluster: Cluster) -> None:
     n1, _ = pair(cluster)
     feed(cluster, 2)
-    assert n1.replica.on_checked(0, cluster.end, cluster.records[0], cluster.now) == []
+    assert n1.replica.on_checked(0, cluster.end, cluster.records[:1], cluster.now) == []
     assert n1.stage() is ReplicaStage.OWN
 
 

@@ -27,6 +27,7 @@ from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryLog
 from tsunagi.worker.host import ReplicaHost
 from tsunagi.worker.shelf import RENEW_S
+from tsunagi.worker.slot_reader import STRAGGLERS
 from tsunagi.worker.writer import ContextReceipt
 
 _silent = structlog.wrap_logger(structlog.ReturnLogger(), processors=[lambda *_: ((), {})])
@@ -179,9 +180,24 @@ def test_of_recovered_it_is_told_what_stands_where_and_what_comes_before() -> No
     assert not reader.stands(0, Name(5, 0), 2)  # another stands there
     assert not reader.stands(0, Name(5, 0), 3)  # the log ends before
     assert reader.stands(0, Name(3, 0), 0)  # retention has taken it, and it stood there
-    assert reader.tail(0) == (7, Name(9, 0), 9)
-    assert reader.tail(0, 2) == (7, Name(5, 0), 5)
-    assert reader.tail(0, 9, Name(9, 0)) == (7, Name(5, 0), 5)
+    assert reader.tail(0, 7) == (7, Name(9, 0), 9)
+    assert reader.tail(0, 7, 2) == (7, Name(5, 0), 5)
+    assert reader.tail(0, 7, 9, Name(9, 0)) == (7, Name(5, 0), 5)
+
+
+@pytest.mark.parametrize(("stragglers", "generation"), [(0, 8), (3, 8), (STRAGGLERS - 1, 8), (3 * STRAGGLERS, 7)])
+def test_outputs_of_an_earlier_generation_that_came_late_do_not_hide_the_last_one(
+    stragglers: int, generation: int
+) -> None:
+    world = World()
+    reader = world.host()._reader
+    for number, written in enumerate([8, *[7] * stragglers]):
+        name = Name(9 if written == 8 else 20 + number, 0)
+        message = Recovered(version=VERSION, slot=0, generation=written, offset=name.offset, appended_us=name.offset)
+        world.log.append(RECOVERED, 0, pack_key(written, 0, name), message.SerializeToString())
+    world.clock.advance(1.0)
+    found, name, _ = reader.tail(0, 8)
+    assert (found, name.offset) == (generation, 9 if generation == 8 else 20 + stragglers)
 
 
 @pytest.mark.parametrize("parts", [3, 2**32 - 1])

@@ -109,6 +109,9 @@ class StageHandler(ABC):
         unfit = context is None or context.offset < first or intake.contradicts(context)
         if context is None or unfit or not self._fits(context, now):
             return self._gone_on_without(first, now)
+        before = intake.unprocessed(context.offset - 1)
+        if before is not None and (turn := self._compare(before, context.digest, now)) is not None:
+            return turn
         try:
             restored = shared.processor.restore(context)
         except (ValueError, TypeError, LookupError) as error:
@@ -145,20 +148,21 @@ class StageHandler(ABC):
             return turn
         return self._at_fetched(len(records), asked, before, now)
 
-    def on_checked(self, first: int, end: int, record: Record | None, now: float) -> StageTurn:
-        """Answer to `CheckRecord`: the log's first offset and end, and the record; None = the log does not hold it."""
+    def on_checked(self, first: int, end: int, records: Sequence[Record], now: float) -> StageTurn:
+        """Answer to `CheckRecords`: the log's first offset and end, and those of the records that it holds."""
         shared, intake = self.shared, self.shared.intake
         shared.requests.answered()
         intake.first = first
         if (turn := self._short(end, now)) is not None:
             return turn
         shared.processor.fault.answered()
-        read = next((item for item in intake.breaks if record is not None and item.offset == record.offset), None)
-        if record is None or read is None:
-            intake.breaks.clear()  # retention has deleted the records
-        else:
-            while intake.breaks and intake.breaks[0].offset <= read.offset:
-                intake.breaks.popleft()  # a log that differs behind an earlier one differs here as well
+        found = {record.offset: record for record in records}
+        upto = max(found, default=first)
+        while intake.breaks and intake.breaks[0].offset <= upto:
+            read = intake.breaks.popleft()
+            # Retention may have deleted the record.
+            if (record := found.get(read.offset)) is None:
+                continue
             if (turn := self._compare(record, digest_of(read), now)) is not None:
                 return turn
         return self._at_checked(now)

@@ -40,6 +40,7 @@ class OwnStage(StageHandler):
             promotion.tail,
             now,
             shared.make_deciders(now, shared.processor.announce_long),
+            generation=shared.scan.generation,
             topic_id=shared.trust.topic_id,
             term=shared.succession.term,
         )
@@ -52,7 +53,7 @@ class OwnStage(StageHandler):
         del now
         shared = self.shared
         silent = shared.silent.take(self.primary.tail)
-        return [act.Follow(shared.intake.next), *self.primary.emit(silent, shared.scan.generation)]
+        return [act.Follow(shared.intake.next), *self.primary.emit(silent)]
 
     def leave(self, why: str) -> list[act.Action]:
         del why
@@ -64,7 +65,9 @@ class OwnStage(StageHandler):
         shared, intake, work = self.shared, self.shared.intake, self.shared.processor.work
         primary, promotion = self.primary, self.promotion
         if shared.pending.lost is not None:
-            return STAY if shared.requests.paused(now) else StageTurn([act.ReadTail(*shared.pending.lost)])
+            if shared.requests.paused(now):
+                return STAY
+            return StageTurn([act.ReadTail(shared.scan.generation, *shared.pending.lost)])
         if shared.succession.outdated and shared.detector.overdue(shared.succession.since, now):
             owner, epoch = shared.succession.owner, shared.succession.epoch
             return StageTurn(
@@ -76,7 +79,7 @@ class OwnStage(StageHandler):
             )
         if promotion is not None and self._must_announce(promotion):
             return StageTurn(self._announce(promotion, now))
-        todo = primary.emit(self._process(now), shared.scan.generation)
+        todo = primary.emit(self._process(now))
         if promotion is not None and shared.slot.position >= promotion.catch_up_to:
             todo.append(promotion.report(shared.scan.epoch))
             self.promotion = None
@@ -97,9 +100,9 @@ class OwnStage(StageHandler):
             finally:
                 if work.on:
                     work.end()
-        todo += primary.acknowledge(shared.slot, shared.scan, now)
+        todo += primary.acknowledge(shared.slot, shared.scan, now, sure=not intake.breaks)
         if intake.breaks and shared.trust.due(now):
-            todo.append(act.CheckRecord(intake.breaks[-1].offset + 1))
+            todo.append(act.CheckRecords(*intake.doubtful()))
         return StageTurn(todo)
 
     def on_records(self, records: list[Record], now: float) -> StageTurn:

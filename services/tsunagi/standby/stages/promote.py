@@ -86,7 +86,7 @@ class SurveyStage(Promoting, GatheringStage):
         if shared.trust.blank and shared.held(now):
             return self._again("another node holds the slot after all", now)
         if intake.breaks:
-            return StageTurn(shared.requests.ask(now, act.CheckRecord(intake.breaks[-1].offset + 1)))
+            return StageTurn(shared.requests.ask(now, act.CheckRecords(*intake.doubtful())))
         return self._go_on(ReplicaStage.CLAIM)
 
 

@@ -93,7 +93,7 @@ class WatchStage(ReadingStage):
         if not detector.connected(now):
             return STAY
         if shared.intake.breaks and trust.due(now):
-            return StageTurn(shared.requests.ask(now, act.CheckRecord(shared.intake.breaks[-1].offset + 1)))
+            return StageTurn(shared.requests.ask(now, act.CheckRecords(*shared.intake.doubtful())))
         if beat is not None and beat is not self._told and now < self._ask_by and not fault.text:
             self._told = beat
             return self._hear_end(beat, now)
@@ -274,9 +274,9 @@ class WatchStage(ReadingStage):
         if speculation is None:
             speculation = self._speculation = Speculation(shared.speculated, shared.silent, shared.pending)
             begun.append(act.Note("speculation begins", f"{owner} {why}"))
-        if unsure := shared.intake.breaks:
+        if shared.intake.breaks:
             # Nothing may be written before it is known that the log has not lost its end and grown again.
-            return StageTurn([*begun, *shared.requests.ask(now, act.CheckRecord(unsure[-1].offset + 1))])
+            return StageTurn([*begun, *shared.requests.ask(now, act.CheckRecords(*shared.intake.doubtful()))])
         if not speculation.begun:
             return StageTurn([*begun, *shared.requests.ask(now, shared.read_tail())])
         if shared.intake.backlog or (shared.scan.generation and speculation.owes):
