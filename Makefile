@@ -119,6 +119,10 @@ figures-psort: ready  ## figure 11 and table 1 of the P-SORT paper, measured her
 figures-scaler: ready  ## figures 4 to 6 of the ElasticStream paper, measured here (ARGS="--quick"; 25 minutes with none)
 	@$(BIN)/python -m tests.bench.scaler.figures $(ARGS)
 
+.PHONY: figures-fleet
+figures-fleet: ready-test  ## curves over the number of sensors: CPU, bytes, latency, silence, start (ARGS="--quick"; 20 minutes with none)
+	@$(BIN)/python -m tests.bench.fleet_figures $(ARGS)
+
 .PHONY: test-spark
 test-spark: ready  ## the Spark job
 	@$(BIN)/pytest tests/spark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 
 import pytest
@@ -177,6 +178,43 @@ def test_partitions_are_added_and_removed_while_reading(kafka_settings: KafkaSet
     assert values(read(reader, 1)) == [2]
     for client in (reader, producer, log):
         client.close()
+
+
+def test_a_partition_that_is_let_go_of_and_taken_up_again_gives_each_record_once_and_in_order(
+    kafka_settings: KafkaSettings,
+) -> None:
+    """A worker that is overloaded does so all the time (tsunagi.worker.overload). The client has fetched ahead."""
+    log = KafkaLog(kafka_settings)
+    log.ensure_topics(Settings(kafka=kafka_settings, slots=SlotsSettings(count=2)))
+    count, draw = 6000, random.Random(7)
+    producer = log.producer()
+    for partition in (0, 1):
+        left = [(b"key", str(number).encode()) for number in range(count)]
+        while left:
+            left = left[producer.send_run(TUPLES, partition, left) :]
+            producer.poll(0.05)
+    producer.flush(PATIENCE_S)
+    producer.close()
+    reader = log.reader()
+    reader.assign([Position(TUPLES, 0, 0), Position(TUPLES, 1, 0)])
+    seen: dict[int, list[int]] = {0: [], 1: []}
+    held: dict[int, int] = {}
+    changes, until = 0, time.monotonic() + PATIENCE_S
+    while min(map(len, seen.values())) < count and time.monotonic() < until:
+        for record in reader.read(200, 0.02):
+            assert record.partition not in held
+            seen[record.partition].append(record.offset)
+        for partition in (0, 1):
+            if partition in held and (draw.random() < 0.5 or len(held) == 2):
+                reader.add(Position(TUPLES, partition, held.pop(partition)))
+            elif partition not in held and draw.random() < 0.3:
+                reader.remove(TUPLES, partition)
+                held[partition] = len(seen[partition])
+                changes += 1
+    reader.close()
+    log.close()
+    assert seen == {0: list(range(count)), 1: list(range(count))}
+    assert changes > 10
 
 
 def test_reading_deleted_records_is_an_error_not_a_jump(kafka_settings: KafkaSettings) -> None:

@@ -251,6 +251,7 @@ def _nodes(fleet: Fleet) -> list[dict[str, Any]]:
             "metrics_port": beat.message.metrics_port,
             "step": beat.message.step,
             "slots": {str(part.slot): part.role for part in beat.message.slots},
+            "overloaded_s": beat.message.overloaded_ms / 1000,
         }
         for node, beat in sorted(fleet.beats.items())
     ]
@@ -285,6 +286,11 @@ def print_status(status: Mapping[str, Any], console: Console) -> None:
         console.print(spark_line(status["spark"]) + "\n", markup=False)
     alive = {item["node"]: item["alive"] for item in status["processes"]}
     _print_tables(_NODES, [_node_row(item, alive.get(item["node"])) for item in status["nodes"]], console)
+    for item in status["nodes"]:
+        if item["overloaded_s"]:
+            said = f": its slots have had more records than it can process for {item['overloaded_s']:.0f} s. "
+            said += "Results come later; the log keeps what waits."
+            console.print(Text.assemble((item["node"], "yellow"), said))
     silent = [node for node in alive if node not in {item["node"] for item in status["nodes"]}]
     if silent:
         said = ", ".join(f"{node} ({'runs' if alive[node] else 'dead'})" for node in silent)

@@ -209,6 +209,10 @@ SPECULATIVE_OUTPUTS = Counter(
 SPECULATIVE_REPEATS = Counter(
     "tsunagi_speculative_repeats", "Those that the owner wrote as well; readers drop them by name.", ["slot"]
 )
+OVERLOADED_S = Gauge(
+    "tsunagi_worker_overloaded_seconds",
+    "For how long this worker's own slots have had more records than it can process; 0 = it keeps up.",
+)
 TAKEOVERS = Counter("tsunagi_takeovers", "Times that this node became the slot's owner after another.", ["slot"])
 TAKEOVER_S = Histogram(
     "tsunagi_takeover_seconds", "Length of a takeover's parts.", ["slot", "phase"], buckets=_TAKEOVER_BUCKETS_S

@@ -315,6 +315,7 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "sent_us": TIME,
         "leaving": FLAG,
         "metrics_port": Whole(0, 65_535),
+        "overloaded_ms": COUNT,
         "pid": NUMBER,
         "slots": PART,
         "step": Whole(NOT_YET, MAX_TIME_US),

@@ -301,7 +301,7 @@ class Replica:
 
         Args:
             now_us: the node's wall clock, microseconds.
-            spare: whether the node has time for the work of a standby: to read and process before a promotion.
+            spare: whether the node has time to process records of this slot now, unless a promotion needs them.
         """
         self._shared.wall_us, self._shared.spare = now_us, spare
         return self._go_on(self._handler.step(now), now)

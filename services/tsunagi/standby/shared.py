@@ -49,7 +49,7 @@ class Shared:
 
     Attributes:
         level0: the newest Level-0-Ack known; None = none.
-        spare: whether the node has time for the work of a standby: to read and process before a promotion.
+        spare: whether the node has time to process records of this slot now, unless a promotion needs them.
         wall_us: the node's wall clock at its last turn, microseconds.
     """
 

@@ -52,6 +52,7 @@ from tsunagi.standby.shared import Shared
 from tsunagi.standby.stages.base import ReplicaStage
 from tsunagi.worker.gauges import Gauges
 from tsunagi.worker.lifelines import Lifelines
+from tsunagi.worker.overload import Overload
 from tsunagi.worker.pace import Pace
 from tsunagi.worker.past import OnePast
 from tsunagi.worker.plan_book import PlanBook
@@ -75,9 +76,6 @@ their own. In a large fleet they come every millisecond, each worker reads all o
 detection is later by a hundredth of a second, and a worker that waits takes a fraction of the time."""
 BEATS_BACK = 2000
 """Number of old heartbeats that a starting worker reads: two seconds of a fleet of a hundred nodes."""
-STANDBY_SHARE = 0.1
-"""Share of a worker's time for standing by while its own slots are behind. Otherwise two workers that are each other's
-standby would have twice the work while they are behind, and would never catch up."""
 ANNOUNCE_S = 0.2
 """Longest wait until the broker has an announcement, seconds. After that it is made again."""
 
@@ -114,8 +112,6 @@ class ReplicaHost:
         self._logger = logger
         self._gauges = Gauges()
         self._wire = Wire()
-        self._full = self._behind = False  # the last read was full; this worker's own slots are behind
-        self._standby_at = 0.0  # while they are behind, standing by waits until then
         self._renewal = Renewal(settings.recovery.store)
         self._acks: dict[tuple[int, str], Ack] = {}
         self._table_serial = 0  # of the sensors table by which the slots of this worker go
@@ -127,6 +123,7 @@ class ReplicaHost:
         self._main = log.reader()
         self._beats = log.reader(wait_s=BEATS_S, least_bytes=BEATS_BYTES)
         self._reader = SlotReader(log, logger)
+        self._overload = Overload(self._main, self._reader, logger)
         self._past = OnePast(log)
         self._lifelines = lifelines
         self.detector = Detector(node, self.incarnation, settings.standby.heartbeat_s)
@@ -211,12 +208,9 @@ class ReplicaHost:
             OffsetLostError: the log has lost records that this node follows.
         """
         wait_s = IDLE_S if all(replica.waits for replica in self.replicas.values()) else BUSY_S
-        busy = any(replica.behind for replica in self.replicas.values())
-        at_once = busy or self._full
+        overload = self._overload
+        at_once = overload.begin(self.replicas.values())
         records = self._main.read(MAX_RECORDS, 0.0 if at_once else wait_s, gather_s=GATHER_S)
-        # A full read that did not wait shows that records were left. One that waited may be full by a high rate alone.
-        self._full = len(records) == MAX_RECORDS
-        self._behind = busy or (at_once and self._full)
         tuples: dict[int, list[Record]] = {}
         for record in itertools.chain(self._beats.read(MAX_RECORDS, 0.0), records):
             if record.topic == TUPLES:
@@ -224,18 +218,21 @@ class ReplicaHost:
             else:
                 self._dispatch(record)
         now = self._clock.monotonic()
+        overload.on_read(len(records), now, at_once=at_once)
         if self._lifelines is not None:
             self._lifelines.watch(self.replicas.values(), self.detector, now)
         for slot, batch in tuples.items():
             replica = self.replicas.get(slot)
             if replica is not None:
                 self._carry_out(replica, replica.on_records(batch, now, self._clock.now_us()))
-        for replica in sorted(self.replicas.values(), key=lambda replica: replica.stage is not ReplicaStage.OWN):
+        for replica in overload.order(self.replicas.values()):
             self._turn(replica)
+            overload.hold(replica, now)
         self._release()
         if self._gauges.due(now):
             traffic = self._reader.traffic()
             self._gauges.refresh(self.replicas.values(), traffic, now)
+            metrics.OVERLOADED_S.set(overload.seconds)
             self._measure_wire(traffic)
         self._renewal.step((replica.slot for replica in self.replicas.values()), now)
         self._writer.poll()
@@ -253,8 +250,7 @@ class ReplicaHost:
         """Let a replica act, and measure how long its records take."""
         began, before = self._clock.monotonic(), replica.processor.processed
         stands_by = replica.stage is not ReplicaStage.OWN
-        spare = began >= self._standby_at or not self._behind
-        todo = replica.step(began, self._clock.now_us(), spare=spare)
+        todo = replica.step(began, self._clock.now_us(), spare=self._overload.has_time(replica, began))
         done = replica.processor.processed - before
         if done:
             least_s = 0.0
@@ -265,7 +261,7 @@ class ReplicaHost:
             ended = self._clock.monotonic()
             replica.on_worked(max(least_s, ended - began), done, ended)
             if stands_by:
-                self._standby_at = ended + (ended - began) * (1.0 / STANDBY_SHARE - 1.0)
+                self._overload.on_stood_by(began, ended)
         self._carry_out(replica, todo)
 
     def _dispatch(self, record: Record) -> None:
@@ -404,9 +400,9 @@ class ReplicaHost:
                 generation, name, appended_us = self._reader.tail(slot, wanted, before, below)
                 return replica.on_tail(generation, name, self._clock.monotonic(), appended_us, lost=lost)
             case act.Follow(offset):
-                self._main.add(Position(TUPLES, slot, offset))
+                self._overload.follow(slot, offset)
             case act.Unfollow():
-                self._main.remove(TUPLES, slot)
+                self._overload.unfollow(slot)
             case act.Append(record):
                 self._writer.append(slot, record)
             case act.StoreModel(model):
@@ -443,6 +439,7 @@ class ReplicaHost:
         now = self._clock.monotonic()
         replicas = list(self.replicas.values())
         beat.slots.extend(replica.beat(now) for replica in replicas)
+        beat.overloaded_ms = round(self._overload.seconds * 1000)
         if not any(replica.differs for replica in replicas):
             self._table_serial = self._plan.table_serial
         beat.table = self._table_serial

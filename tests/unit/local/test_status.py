@@ -43,7 +43,7 @@ def slot(number: int, **fields: object) -> dict[str, Any]:
 def node(name: str, **fields: object) -> dict[str, Any]:
     plain = {
         "node": name, "role": "worker", "pid": 7, "host": "", "age_s": 0.1, "leaving": False, "metrics_port": 99,
-        "slots": {"0": "primary"},
+        "slots": {"0": "primary"}, "overloaded_s": 0.0,
     }  # fmt: skip
     return plain | fields
 
@@ -219,3 +219,10 @@ def test_a_system_without_a_model_says_how_to_get_one() -> None:
     none = {"model": "", "learn": False}
     assert "tsunagi fit --from-log" in " ".join(shown(whole(recovery=none), 60).split())
     assert "no model" not in shown(whole(), 60)
+
+
+def test_an_overloaded_worker_is_named_and_since_when() -> None:
+    text = shown(whole(nodes=[node("gw-1", overloaded_s=75.4), node("gw-2")]), 80)
+    (line,) = [item for item in text.replace("\n", " ").split("gw-1") if "more records" in item]
+    assert "than it can process for 75 s" in " ".join(line.split())
+    assert "overloaded" not in shown(whole(nodes=[node("gw-2")]), 80)

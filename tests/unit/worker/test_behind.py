@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pytest
 import structlog
 
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.columns import pack_floats, pack_sensors
 from tsunagi.runtime.log import ACKS, PLAN, RECOVERED, TUPLES
-from tsunagi.runtime.messages import VERSION, Ack, Assignment, LogRecord, Placement, Plan, Recovered, TupleBatch
+from tsunagi.runtime.messages import (
+    VERSION,
+    Ack,
+    Assignment,
+    Heartbeat,
+    LogRecord,
+    Placement,
+    Plan,
+    Recovered,
+    TupleBatch,
+)
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import OperatorSettings, QuerySettings, Settings, SlotsSettings, StandbySettings
 from tsunagi.runtime.testing import MemoryLog
 from tsunagi.standby.stages.base import ReplicaStage
+from tsunagi.worker import overload
 from tsunagi.worker.host import ReplicaHost
 from tsunagi.worker.slot_reader import MAX_RECORDS
 
@@ -47,9 +60,13 @@ class OwnTime:
 
 
 class Plant:
-    """Both workers on one log."""
+    """Both workers on one log.
 
-    def __init__(self) -> None:
+    Args:
+        owners: the owner of either slot. The other worker is its secondary.
+    """
+
+    def __init__(self, owners: str = "ab") -> None:
         self.clock = ManualClock()
         layout = dict.fromkeys(topics.TOPICS, 1) | dict.fromkeys((TUPLES, RECOVERED, topics.CONTEXTS), 2)
         self.log = MemoryLog(self.clock, layout)
@@ -61,7 +78,8 @@ class Plant:
         self._producer = self.log.producer()
         placement = Placement(serial=1, slots=2, slot=pack_sensors([0, 1]), table_sha256=TABLE.digest(2))
         self._plan(b"placement", Plan(version=VERSION, placement=placement))
-        for slot, (owner, secondary) in enumerate((("a", "b"), ("b", "a"))):
+        for slot, owner in enumerate(owners):
+            secondary = "b" if owner == "a" else "a"
             wish = Assignment(slot=slot, owner=owner, secondary=secondary, serial=1, reason="test")
             self._plan(f"assignment/{slot}".encode(), Plan(version=VERSION, assignment=wish))
         self._producer.flush(1.0)
@@ -77,12 +95,12 @@ class Plant:
     def _plan(self, key: bytes, plan: Plan) -> None:
         self._producer.send(PLAN, 0, key, plan.SerializeToString())
 
-    def send(self, count: int) -> None:
-        """Send so many tuples to either slot."""
+    def send(self, count: int, slots: Sequence[int] = (0, 1)) -> None:
+        """Send so many tuples to each of the slots."""
         for _ in range(count):
             self.sent += 1
             step = self.clock.now_us() + self.sent
-            for sensor in (0, 1):
+            for sensor in slots:
                 batch = TupleBatch(edge="edge", incarnation=1, step=step, event_time_us=step)
                 batch.sensor, batch.count = pack_sensors([sensor]), pack_sensors([1])
                 batch.value = pack_floats([1.0])
@@ -149,15 +167,69 @@ def test_a_full_read_alone_is_no_sign_of_being_behind() -> None:
     host = plant.hosts["a"]
     plant.send(MAX_RECORDS)
     host.step()
-    assert not host._behind
+    assert not host._overload.behind
     plant.send(MAX_RECORDS)
     plant.clock.advance(20.0)
     host.replicas[0].intake.backlog.clear()
     host.step()
-    assert host._behind  # the second in a row had not to wait
+    assert host._overload.behind  # the second in a row had not to wait
 
 
 def test_a_record_of_a_worker_that_keeps_to_a_rate_is_no_cheaper_while_it_need_not_rest() -> None:
     plant = Plant()
     plant.run(5.0, RATE / 4)
     assert plant.hosts["a"].replicas[0].processor.record_s >= 0.99 / LIMIT
+
+
+def test_a_worker_says_for_how_long_it_has_been_overloaded_and_when_it_is_over() -> None:
+    plant = Plant("aa")
+
+    def said() -> list[float]:
+        beat = Heartbeat()
+        plant.hosts["a"]._fill(beat)
+        return [plant.hosts["a"]._overload.seconds, beat.overloaded_ms / 1000]
+
+    plant.run(overload.SAID_S + 3.0, LIMIT / 4)  # of each of two slots
+    assert said() == [0.0, 0.0]
+    plant.run(overload.SAID_S - 1.0, LIMIT)
+    assert said() == [0.0, 0.0]  # a burst, or what a takeover has left
+    plant.run(overload.SAID_S, LIMIT)
+    assert min(said()) >= overload.SAID_S
+    plant.run(20.0, 0.0)
+    assert said() == [0.0, 0.0]
+
+
+def test_the_oldest_records_of_all_slots_come_first_and_nobody_is_suspected_meanwhile() -> None:
+    plant = Plant("aa")
+    plant.run(3.0, RATE / 4)
+    plant.run(1.0, 0.0)
+    done = [len(plant.log.records(RECOVERED, slot)) for slot in (0, 1)]
+    plant.send(BURST, slots=[0])
+    plant.run(1.0, 0.0)
+    plant.send(BURST // 10, slots=[1])
+    plant.run(BURST * 1.1 / LIMIT + 3.0, 0.0)
+    first, second = (plant.log.records(RECOVERED, slot)[done[slot] :] for slot in (0, 1))
+    assert (len(first), len(second)) == (BURST, BURST // 10)
+    assert max(record.appended_us for record in first) <= min(record.appended_us for record in second)
+    assert all(replica.stage is ReplicaStage.WATCH for replica in plant.hosts["b"].replicas.values())
+    assert [replica.epoch for replica in plant.hosts["a"].replicas.values()] == [1, 1]
+
+
+def test_however_much_the_log_holds_a_bounded_part_of_it_waits_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overload, "HELD_BYTES", 100 * overload.RECORD_BYTES)
+    plant = Plant("aa")
+    plant.run(3.0, RATE / 4)
+    plant.send(4 * MAX_RECORDS)
+    replicas = plant.hosts["a"].replicas.values()
+    for _ in range(45):
+        plant.run(1.0, 0.0)
+        for replica in replicas:
+            left = plant.log.stored(TUPLES, replica.slot_id).end - replica.slot.position
+            assert len(replica.intake.backlog) <= 100 + MAX_RECORDS
+            assert abs(replica.lag - left) <= MAX_RECORDS  # the scaler counts by it
+    assert max(replica.lag for replica in replicas) == 0
+    for replica in replicas:
+        offsets = [
+            Recovered.FromString(record.value or b"").offset for record in plant.log.records(RECOVERED, replica.slot_id)
+        ]
+        assert len(set(offsets)) == len(offsets) == plant.sent

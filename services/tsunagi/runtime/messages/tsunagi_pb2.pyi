@@ -527,7 +527,7 @@ class Array(_message.Message):
     def __init__(self, dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("version", "node", "role", "incarnation", "sequence", "sent_us", "leaving", "metrics_port", "pid", "slots", "step", "metrics_host", "spark", "learner", "table", "mac")
+    __slots__ = ("version", "node", "role", "incarnation", "sequence", "sent_us", "leaving", "metrics_port", "pid", "slots", "step", "metrics_host", "spark", "learner", "table", "overloaded_ms", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -543,6 +543,7 @@ class Heartbeat(_message.Message):
     SPARK_FIELD_NUMBER: _ClassVar[int]
     LEARNER_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
+    OVERLOADED_MS_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
     node: str
@@ -559,8 +560,9 @@ class Heartbeat(_message.Message):
     spark: SparkBeat
     learner: LearnerBeat
     table: int
+    overloaded_ms: int
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., sent_us: _Optional[int] = ..., leaving: _Optional[bool] = ..., metrics_port: _Optional[int] = ..., pid: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotBeat, _Mapping]]] = ..., step: _Optional[int] = ..., metrics_host: _Optional[str] = ..., spark: _Optional[_Union[SparkBeat, _Mapping]] = ..., learner: _Optional[_Union[LearnerBeat, _Mapping]] = ..., table: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., sent_us: _Optional[int] = ..., leaving: _Optional[bool] = ..., metrics_port: _Optional[int] = ..., pid: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotBeat, _Mapping]]] = ..., step: _Optional[int] = ..., metrics_host: _Optional[str] = ..., spark: _Optional[_Union[SparkBeat, _Mapping]] = ..., learner: _Optional[_Union[LearnerBeat, _Mapping]] = ..., table: _Optional[int] = ..., overloaded_ms: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class LearnerBeat(_message.Message):
     __slots__ = ("steps", "needed", "fitting", "fault", "out")

@@ -166,6 +166,9 @@ class OwnStage(StageHandler):
 
     def _process(self, now: float) -> list[Output]:
         processor, intake, backlog = self.shared.processor, self.shared.intake, self.shared.intake.backlog
+        if self.promotion is None and not self.shared.spare:
+            processor.work.calm()  # it waits for other slots of this worker, which have older records
+            return []
         until = None if self.promotion is None else self.promotion.announced
         outputs: list[Output] = []
         done, chunk = 0, processor.chunk()
