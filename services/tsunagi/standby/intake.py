@@ -1,7 +1,9 @@
 """The records of a slot's log that a replica has read and not processed yet (the input part of A-SAS).
 
 Records are scanned for ownership when they are read, long before they are processed. So the replica knows the owner as
-of the last record read, and a Quarantine before it processes the record that this names.
+of the last record read, and a Quarantine before it processes the record that this names. While about `HELD_BYTES` of
+records wait in memory, further ones are scanned and not kept: they are read again when there is room. Otherwise a slot
+whose owner has been overloaded for an hour would end each process that takes it over.
 
 Terms: A *context* is the slot's whole state at one offset of its log. A *Level-1-Ack* names the *resume point*: a
 context whose outputs are all in `recovered`, so that nobody needs the log before it. The *epoch* is the number of an
@@ -10,8 +12,11 @@ ownership, the *generation* that of the slot's log. B is how many tuples the log
 
 from __future__ import annotations
 
+from array import array
+from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from operator import attrgetter
 
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.marks import BREAK_US, digest_of
@@ -29,6 +34,12 @@ WEIGHT = 0.05
 COMPARED = 500
 """At most so many records are read again at once, to be compared with those read before."""
 
+HELD_BYTES = 16 << 20
+"""About so many bytes of a slot's records wait in memory at most."""
+
+KEPT_BYTES = 2000
+"""Bytes that a record which waits takes in memory beside its value."""
+
 LEAP_S = 1.0
 """A standby takes the context instead if the records before the resume point need longer than this, seconds."""
 
@@ -37,9 +48,10 @@ class Intake:
     """The records of a slot's log that were read and not processed: those from the slot's position up to `next`.
 
     Attributes:
-        scan: the slot's ownership as of the last record read.
+        scan: the slot's ownership as of the last record scanned.
         backlog: the records that were read and not processed, with what they were parsed to.
-        next: offset of the next record to read.
+        next: offset of the next record to read and keep.
+        scanned: offset of the next record to scan. Those from `next` on have been scanned and not kept.
         first, end: the log's first offset and its end, as last heard.
         oldest_step: the oldest step of the batches read while nobody owned the slot; None = there were none.
         appended_us: when the log appended the newest record read, microseconds; 0 = none was read yet.
@@ -62,6 +74,7 @@ class Intake:
         self.scan = Register()
         self.backlog: deque[tuple[Record, Parsed]] = deque()
         self.next = 0
+        self.scanned = 0
         self.first = 0
         self.end = 0
         self.oldest_step: int | None = None
@@ -69,7 +82,10 @@ class Intake:
         self.first_us = 0
         self.appended_us = 0
         self.breaks: deque[Record] = deque()
-        self._newest: Record | None = None
+        self._newest: Record | None = None  # the last one scanned
+        self._kept: Record | None = None  # the last one kept
+        self._times = array("q")  # of the records from `_times_from` to `scanned`: when each was appended, microseconds
+        self._times_from = 0
         self._digest = 0
         self.level1: Level1Ack | None = None
         self.read_bytes = 0
@@ -83,10 +99,39 @@ class Intake:
         self.tuples_per_record = tuples_per_record
         self.bytes_per_record = 16.0 * tuples_per_record + RECORD_OVERHEAD_BYTES
 
-    def on_records(self, records: Iterable[Record]) -> None:
-        """Keep records that were read, in log order; those that were read before are skipped."""
+    @property
+    def held_bytes(self) -> float:
+        """About how many bytes the records that wait take in memory."""
+        return len(self.backlog) * (self.bytes_per_record + KEPT_BYTES)
+
+    @property
+    def full(self) -> bool:
+        """Whether no further records should be kept."""
+        return self.held_bytes >= HELD_BYTES
+
+    @property
+    def half_empty(self) -> bool:
+        """Whether a reader that has stopped since it was full should go on."""
+        return self.held_bytes < HELD_BYTES / 2
+
+    @property
+    def most(self) -> int:
+        """How many records may be read at once, at least 1."""
+        return max(1, int(HELD_BYTES / (self.bytes_per_record + KEPT_BYTES)))
+
+    def on_records(self, records: Sequence[Record], *, bounded: bool = False) -> None:
+        """Keep records that were read, in log order; those that were read before are skipped.
+
+        Args:
+            bounded: scan the records and do not keep them while the backlog is full. They must then be read again.
+        """
+        if records and self.next < self.scanned:
+            again = [record for record in records if record.offset < self.scanned]
+            self._keep_again(again, bounded=bounded)
+            records = records[len(again) :]
+        keep = self.next == self.scanned and not (bounded and self.full)
         tuples = size = count = 0
-        following, backlog = self.next, self.backlog
+        following, backlog, newest = self.scanned, self.backlog, self._newest
         for record in records:
             if record.offset < following:
                 continue
@@ -103,21 +148,51 @@ class Intake:
                 if kind == "ownership":
                     self.seen_epoch = max(self.seen_epoch, message.ownership.epoch)
                 self.scan.read(record.offset, message)
+            if not count:
+                self._note_break(newest, record)
             size += len(record.value or b"")
             count += 1
-            backlog.append((record, parsed))
-            following = record.offset + 1
-        if count:
-            first, last = backlog[-count][0], self._newest
-            if last is not None and abs(first.appended_us - last.appended_us) >= BREAK_US:
-                self.breaks.append(last)
-            self._newest = backlog[-1][0]
-            self.next, self.appended_us = following, self._newest.appended_us
+            if keep:
+                backlog.append((record, parsed))
+            else:
+                self._remember(record, fresh=count == 1 and self.next == self.scanned)
+            newest, following = record, record.offset + 1
+        if count and newest is not None:
+            self._newest, self.scanned, self.appended_us = newest, following, newest.appended_us
+            if keep:
+                self.next, self._kept = following, newest
             self._measure(count, size, tuples)
+
+    def _keep_again(self, records: Sequence[Record], *, bounded: bool) -> None:
+        """Keep records that were scanned before. The log may have lost its end and grown again since."""
+        count = 0
+        for record in records:
+            if record.offset < self.next:
+                continue
+            if record.offset > self.next or (bounded and self.full):
+                return  # what comes next was not asked for, or there is no room
+            if not count:
+                self._note_break(self._kept, record)
+            count += 1
+            self.backlog.append((record, parse(record)))
+            self.next, self._kept = record.offset + 1, record
+            self.read_bytes += len(record.value or b"")
+
+    def _remember(self, record: Record, *, fresh: bool) -> None:
+        """Remember when a record was appended that is not kept; `fresh` = all before it are kept."""
+        if fresh:
+            self._times, self._times_from = array("q"), record.offset
+        self._times.extend([0] * (record.offset - self._times_from - len(self._times)))  # no records stand there
+        self._times.append(record.appended_us)
+
+    def _note_break(self, last: Record | None, record: Record) -> None:
+        """Note the last record read if the log's times make a jump from it to this one, which was read behind it."""
+        if last is not None and abs(record.appended_us - last.appended_us) >= BREAK_US:
+            insort(self.breaks, last, key=attrgetter("offset"))
 
     @property
     def digest(self) -> int:
-        """The digest (`digest_of`) of the record before `next`; 0 = not known."""
+        """The digest (`digest_of`) of the record before `scanned`; 0 = not known."""
         return self._digest if self._newest is None else digest_of(self._newest)
 
     def unprocessed(self, offset: int) -> Record | None:
@@ -137,8 +212,10 @@ class Intake:
         Args:
             appended_us: when that record was appended, as the output says; 0 = not known.
         """
-        if offset >= self.next:
+        if offset >= self.scanned:
             return False
+        if offset >= self.next:
+            return not appended_us or self._times[offset - self._times_from] == appended_us
         if not appended_us or not self.backlog or offset < self.backlog[0][0].offset:
             return True
         found = self.unprocessed(offset)
@@ -148,9 +225,10 @@ class Intake:
         """Forget what was read, and read from this offset on."""
         self.scan = Register()
         self.backlog.clear()
-        self.next = offset
+        self.next = self.scanned = offset
         self.oldest_step, self.first_us = None, 0
-        self._newest, self._digest = None, 0
+        self._newest = self._kept = None
+        self._digest = 0
         self.breaks.clear()
 
     def on_pulled(self, records: Sequence[Record]) -> None:
@@ -201,14 +279,15 @@ class Intake:
         self.trimmed += position - self.next
         self.scan = register.copy()
         self.backlog.clear()
-        self.next = position
-        self._newest, self._digest = None, digest
+        self.next = self.scanned = position
+        self._newest = self._kept = None
+        self._digest = digest
         self.breaks.clear()
 
     def contradicts(self, context: Context) -> bool:
         """Return whether a context beyond what was read names an older epoch than the log does."""
         same = context.generation == self.scan.generation
-        return same and context.offset >= self.next and context.epoch < self.scan.epoch
+        return same and context.offset >= self.scanned and context.epoch < self.scan.epoch
 
     def claims(self, offset: int) -> bool:
         """Return whether the record at this offset is an Ownership record that was read and not processed."""

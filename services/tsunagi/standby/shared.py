@@ -103,7 +103,7 @@ class Shared:
     @property
     def lag(self) -> int:
         """How many records of the log are not processed yet, as far as the log's end is known."""
-        return max(0, max(self.intake.end, self.intake.next) - self.slot.position)
+        return max(0, max(self.intake.end, self.intake.scanned) - self.slot.position)
 
     @property
     def differs(self) -> bool:

@@ -25,11 +25,8 @@ STANDBY_SHARE = 0.1
 """Share of a worker's time for standing by while its own slots are behind. Otherwise two workers that are each other's
 standby would have twice the work while they are behind, and would never catch up."""
 EVEN_US = 250_000
-"""Slots whose oldest records are so many microseconds younger than the oldest of all wait for that one."""
-HELD_BYTES = 16 << 20
-"""A slot's log is not read further while about so many bytes of it wait in memory."""
-RECORD_BYTES = 2000
-"""Bytes that a record which waits takes in memory beside its value."""
+"""Slots of an overloaded worker whose oldest records are so much younger than the oldest of all wait for that one,
+microseconds."""
 ASK_S = 1.0
 """While a slot's log is not read, the worker asks for the log's end at this interval, seconds: it tells the backlog."""
 
@@ -97,7 +94,8 @@ class Overload:
             return True
         if replica.stage is not ReplicaStage.OWN:
             return now >= self._standby_at
-        return _waits_since(replica) <= self._oldest_us + EVEN_US
+        # Where one slot has something to make up for, as after a takeover, the others need not wait for it.
+        return not self.seconds or _waits_since(replica) <= self._oldest_us + EVEN_US
 
     def on_stood_by(self, began: float, ended: float) -> None:
         """Take in when the worker has processed records of a slot that it stands by for."""
@@ -110,12 +108,11 @@ class Overload:
         slot, intake = replica.slot_id, replica.intake
         if replica.stage is not ReplicaStage.OWN:
             return
-        size = len(intake.backlog) * (intake.bytes_per_record + RECORD_BYTES)
         if slot not in self._held:
-            if size > HELD_BYTES:
+            if intake.full:
                 self._main.remove(TUPLES, slot)
                 self._held[slot] = now
-        elif size < HELD_BYTES / 2:
+        elif intake.half_empty:
             self.follow(slot, intake.next)
         elif now >= self._held[slot]:
             self._held[slot] = now + ASK_S

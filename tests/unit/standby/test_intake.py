@@ -9,7 +9,8 @@ from tsunagi.runtime.log import TUPLES, Record
 from tsunagi.runtime.marks import BREAK_US, digest_of
 from tsunagi.runtime.messages import VERSION, Level1Ack, LogRecord
 from tsunagi.slot.ownership import Register
-from tsunagi.standby.intake import LEAP_S, RECORD_OVERHEAD_BYTES, Intake
+from tsunagi.standby import intake as intakes
+from tsunagi.standby.intake import KEPT_BYTES, LEAP_S, RECORD_OVERHEAD_BYTES, Intake
 
 
 @pytest.fixture
@@ -275,3 +276,74 @@ def test_a_clock_behind_the_logs_says_nothing_of_a_tuples_way() -> None:
     intake = Intake(2.0)
     intake.on_followed([Record(TUPLES, SLOT, 0, 5_000_000, b"", b"")], 0.0, 1_000_000)
     assert intake.send_s == 0.0
+
+
+def many(count: int) -> Writer:
+    """A log of batches, with a claim before the last one."""
+    made = Writer()
+    for step in range(count - 2):
+        made.batch("e1", FIRST + step)
+    made.own(1, "n1")
+    made.batch("e1", FIRST + count)
+    return made
+
+
+def test_beyond_what_memory_holds_records_are_scanned_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intakes, "HELD_BYTES", 5 * KEPT_BYTES)
+    records, intake = many(40).records, Intake(2.0)
+    for begin in range(0, 40, 4):
+        intake.on_records(records[begin : begin + 4], bounded=True)
+    assert (intake.next, intake.scanned, len(intake.backlog), intake.full) == (8, 40, 8, True)
+    assert (intake.scan.owner, intake.digest) == ("n1", digest_of(records[-1]))
+    assert [intake.caused(offset, records[offset].appended_us) for offset in (7, 8, 39)] == [True] * 3
+    assert [intake.caused(offset, 7) for offset in (7, 8, 39)] == [False] * 3  # another record stood there
+    assert [intake.caused(offset, 0) for offset in (8, 39, 40)] == [True, True, False]
+    intake.on_records(records[8:12], bounded=True)
+    assert intake.next == 8  # there is no room yet
+    for _ in range(6):
+        intake.backlog.popleft()
+    assert intake.half_empty
+    intake.on_records(records[8:12], bounded=True)
+    assert [record.offset for record, _ in intake.backlog][-1] == intake.next - 1 < intake.scanned == 40
+    intake.backlog.clear()
+    intake.on_records(records, bounded=False)  # an owner follows, and gets each record once
+    assert (intake.next, intake.scanned) == (40, 40)
+    intake.on_records(many(42).records[40:], bounded=False)
+    assert intake.backlog[-1][0].offset == intake.next - 1 == intake.scanned - 1 == 41
+    assert intake.scan.epoch == 1
+
+
+def test_behind_a_gap_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intakes, "HELD_BYTES", 5 * KEPT_BYTES)
+    records, intake = many(40).records, Intake(2.0)
+    for begin in range(0, 20, 4):
+        intake.on_records(records[begin : begin + 4], bounded=True)
+    intake.backlog.clear()
+    intake.on_records(records[19:21], bounded=True)  # a claim compares the last record that it scanned
+    assert (intake.next, len(intake.backlog), intake.scanned) == (8, 0, 21)
+    intake.on_records(records[20:], bounded=False)
+    assert (intake.next, len(intake.backlog), intake.scanned) == (8, 0, 40)
+
+
+def test_a_log_that_lost_its_end_is_doubted_where_it_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intakes, "HELD_BYTES", 5 * KEPT_BYTES)
+    writer, intake = many(20), Intake(2.0)
+    for begin in range(0, 20, 4):
+        intake.on_records(writer.records[begin : begin + 4], bounded=True)
+    del writer.records[8:]
+    writer.now_us += BREAK_US
+    for step in range(16):
+        writer.batch("e1", FIRST + 50 + step)
+    intake.backlog.clear()
+    intake.on_records(writer.records[8:], bounded=False)
+    assert [record.offset for record in intake.breaks] == [7, 19]
+    assert intake.doubtful() == (7, 20)
+
+
+def test_a_context_beyond_what_was_kept_replaces_what_was_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intakes, "HELD_BYTES", 5 * KEPT_BYTES)
+    records, intake = many(40).records, Intake(2.0)
+    for begin in range(0, 40, 4):
+        intake.on_records(records[begin : begin + 4], bounded=True)
+    intake.jump(20, Register(), 5)
+    assert (intake.next, intake.scanned, intake.digest, len(intake.backlog)) == (20, 20, 5, 0)

@@ -26,6 +26,7 @@ from tsunagi.runtime.messages import (
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import OperatorSettings, QuerySettings, Settings, SlotsSettings, StandbySettings
 from tsunagi.runtime.testing import MemoryLog
+from tsunagi.standby import intake
 from tsunagi.standby.stages.base import ReplicaStage
 from tsunagi.worker import overload
 from tsunagi.worker.host import ReplicaHost
@@ -204,19 +205,23 @@ def test_the_oldest_records_of_all_slots_come_first_and_nobody_is_suspected_mean
     plant.run(3.0, RATE / 4)
     plant.run(1.0, 0.0)
     done = [len(plant.log.records(RECOVERED, slot)) for slot in (0, 1)]
-    plant.send(BURST, slots=[0])
+    plant.send(3 * BURST, slots=[0])
     plant.run(1.0, 0.0)
+    plant.send(10, slots=[1])  # one slot has much to make up for, but this is no overload yet: the other one goes on
+    plant.run(1.0, 0.0)
+    assert len(plant.log.records(RECOVERED, 1)) == done[1] + 10
+    plant.run(overload.SAID_S - 1.0, 0.0)
     plant.send(BURST // 10, slots=[1])
-    plant.run(BURST * 1.1 / LIMIT + 3.0, 0.0)
-    first, second = (plant.log.records(RECOVERED, slot)[done[slot] :] for slot in (0, 1))
-    assert (len(first), len(second)) == (BURST, BURST // 10)
+    plant.run(4.0 * BURST / LIMIT, 0.0)
+    first, second = plant.log.records(RECOVERED, 0)[done[0] :], plant.log.records(RECOVERED, 1)[done[1] + 10 :]
+    assert (len(first), len(second)) == (3 * BURST, BURST // 10)
     assert max(record.appended_us for record in first) <= min(record.appended_us for record in second)
     assert all(replica.stage is ReplicaStage.WATCH for replica in plant.hosts["b"].replicas.values())
     assert [replica.epoch for replica in plant.hosts["a"].replicas.values()] == [1, 1]
 
 
 def test_however_much_the_log_holds_a_bounded_part_of_it_waits_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overload, "HELD_BYTES", 100 * overload.RECORD_BYTES)
+    monkeypatch.setattr(intake, "HELD_BYTES", 100 * intake.KEPT_BYTES)
     plant = Plant("aa")
     plant.run(3.0, RATE / 4)
     plant.send(4 * MAX_RECORDS)

@@ -63,6 +63,8 @@ class StageHandler(ABC):
     """
 
     kind: ClassVar[ReplicaStage]
+    bounded: ClassVar[bool] = True
+    """Whether records beyond what memory should hold are not kept, so that they must be read again."""
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
@@ -138,8 +140,8 @@ class StageHandler(ABC):
         """
         shared, intake = self.shared, self.shared.intake
         asked = shared.requests.answered()
-        before = intake.next
-        if records and records[0].offset == intake.next - 1:
+        before = intake.scanned
+        if records and records[0].offset == intake.scanned - 1:
             if (turn := self._compare(records[0], intake.digest, now)) is not None:
                 return turn
             shared.trust.restored = False
@@ -245,7 +247,7 @@ class StageHandler(ABC):
         """Return what to do if the log ends before an offset that was read or acknowledged, else None."""
         shared, intake = self.shared, self.shared.intake
         acknowledged = 0 if intake.level1 is None else intake.level1.offset
-        known = max(intake.next, shared.slot.position, acknowledged)
+        known = max(intake.scanned, shared.slot.position, acknowledged)
         believed = shared.trust.short(now, is_short=end < known)
         if end >= known:
             return None
@@ -282,7 +284,7 @@ class StageHandler(ABC):
         """Take in records that were read; return what to do if a new generation makes the state useless, else None."""
         shared = self.shared
         founding = shared.scan.founding
-        shared.intake.on_records(records)
+        shared.intake.on_records(records, bounded=self.bounded)
         shared.slot.register.quarantined |= shared.scan.quarantined
         return None if shared.scan.founding is founding else self._on_founded(now)
 
@@ -320,14 +322,14 @@ class StageHandler(ABC):
             known_to: the log had reached to this offset at least, as an output or an acknowledgement says.
         """
         intake = self.shared.intake
-        lost_to = max(intake.next, known_to, 0 if intake.level1 is None else intake.level1.offset)
+        lost_to = max(intake.scanned, known_to, 0 if intake.level1 is None else intake.level1.offset)
         self.shared.trust.contradict(why, upto, lost_to, now, right_to=right_to, scan=self.shared.scan)
         return self._again(why, now)
 
     def _foreign_output(self, name: Name, now: float) -> StageTurn:
         """Build the state anew: the log does not hold the record that the last output is named after."""
         why = f"the last output is named after a record at offset {name.offset} that the log does not hold"
-        right_to = self.shared.intake.next
+        right_to = self.shared.intake.scanned
         return self._contradicted(why, name.offset, now, right_to=right_to, known_to=name.offset + 1)
 
     def _outputs_lost(self, last: Name, now: float) -> StageTurn:
@@ -338,7 +340,7 @@ class StageHandler(ABC):
         upto = max(last.offset, self.shared.scan.began)
         why = f"`{RECOVERED}` lost its end: outputs of the record at offset {upto} or of later ones"
         shared = self.shared
-        shared.trust.contradict(why, upto, 0, now, right_to=shared.intake.next, scan=shared.scan)
+        shared.trust.contradict(why, upto, 0, now, right_to=shared.intake.scanned, scan=shared.scan)
         return self._again(why, now)
 
     def _again(self, why: str, now: float) -> StageTurn:
@@ -360,6 +362,8 @@ class ReadingStage(StageHandler):
 
     checks: ClassVar[bool] = False
     """Whether each fetch begins one record earlier, so that this record is compared with the one read there before."""
+    keeps: ClassVar[bool] = True
+    """Whether it reads records again that were scanned and not kept. Otherwise it goes on behind them."""
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
@@ -378,14 +382,15 @@ class ReadingStage(StageHandler):
         return StageTurn(self.shared.requests.ask(now, act.ReadContext(place, upto)))
 
     def _fetch_to(self, end: int, now: float) -> StageTurn:
-        """Fetch the records below `end` that have not been read."""
+        """Fetch the records below `end` that have not been read, or the first of them if they are many."""
         intake = self.shared.intake
         self._target = end
-        checks = self._compares()
-        if end <= intake.next and not checks:
+        begin = intake.next if self.keeps and not intake.full else intake.scanned
+        checks = begin == intake.scanned and self._compares()
+        if end <= begin and not checks:
             return self._nothing_to_fetch(now)
         intake.pulls += 1
-        fetch = act.Fetch(intake.next - checks, max(end, intake.next))
+        fetch = act.Fetch(begin - checks, min(max(end, begin), begin + intake.most))
         return StageTurn(self.shared.requests.ask(now, fetch))
 
     def _nothing_to_fetch(self, now: float) -> StageTurn:
@@ -394,7 +399,7 @@ class ReadingStage(StageHandler):
     def _compares(self) -> bool:
         """Return whether the next fetch begins with the record that was read last, so that it is compared."""
         intake = self.shared.intake
-        return (self.shared.trust.restored or self.checks) and intake.digest != 0 and intake.first < intake.next
+        return (self.shared.trust.restored or self.checks) and intake.digest != 0 and intake.first < intake.scanned
 
     def _is_gone(self, first: int, now: float) -> StageTurn | None:
         """Return what to do if retention has deleted the record to read next (the log begins at `first`), else None."""

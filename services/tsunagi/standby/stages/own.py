@@ -26,6 +26,7 @@ class OwnStage(StageHandler):
     """
 
     kind = ReplicaStage.OWN
+    bounded = False  # what follows comes only once (tsunagi.worker.overload bounds it)
 
     def __init__(self, shared: Shared, promotion: Promotion, now: float) -> None:
         super().__init__(shared)
@@ -88,7 +89,7 @@ class OwnStage(StageHandler):
                 todo.append(act.Announce())  # this process has survived the records: none of them may be quarantined
         elif promotion is not None and self._must_announce(promotion):
             todo += self._announce(promotion, now)  # at once, since the slot is silent until it has caught up
-        if not intake.backlog:
+        if not intake.backlog and intake.next == intake.scanned:
             work.calm()
             term = shared.succession.term
             if shared.slot.register.epoch != term:

@@ -22,23 +22,27 @@ SEEN_S = 10.0
 class Promoting(ReadingStage):
     """A stage of a promotion. It reads the log up to an end, and then goes on with `_read_up`."""
 
+    keeps = False
+
     def __init__(self, shared: Shared, promotion: Promotion) -> None:
         super().__init__(shared)
         self.promotion = promotion
 
     def _at_fetched(self, count: int, asked: float | None, before: int, now: float) -> StageTurn:
-        """Fetch the rest of what was asked for.
+        """Go on if all that was asked for has come. Else the rest is fetched in the next turn of the worker's loop.
+
+        The log may hold hours of records that were not processed. Other slots of this worker have their turns between.
 
         Raises:
             LogError: nothing came. The log may not show its newest records yet, so the request is repeated later.
         """
         del count, asked
         intake = self.shared.intake
-        if intake.next >= self._target:
+        if intake.scanned >= self._target:
             return self._read_up(now)
-        if intake.next == before:
+        if intake.scanned == before:
             raise LogError(f"{TUPLES}/{self.shared.slot_id}: nothing came of {before}..{self._target}")
-        return self._fetch_to(self._target, now)
+        return STAY
 
     def _read_up(self, now: float) -> StageTurn:
         """Go on: the log has been read to its end."""
@@ -131,7 +135,7 @@ class ClaimStage(Promoting):
         if scan.owner != shared.node or scan.epoch > promotion.claimed:
             return self._give_up(now, f"{scan.owner} was first")
         promotion.owned_at = now
-        promotion.catch_up_to = shared.intake.next
+        promotion.catch_up_to = shared.intake.scanned
         return self._go_on(ReplicaStage.TAIL)
 
     def _founding(self) -> Founding | None:

@@ -133,7 +133,7 @@ class WatchStage(ReadingStage):
         it names as the primary, so its position counts only once this node has read to that end. An owner that is still
         being promoted may name its own epoch before it has appended the Quarantine.
         """
-        if beat.role == "primary" and self.shared.intake.next >= beat.position + beat.lag:
+        if beat.role == "primary" and self.shared.intake.scanned >= beat.position + beat.lag:
             self._vetted_epoch = max(self._vetted_epoch, beat.epoch)
         return beat.position if self._vetted_epoch >= beat.epoch else 0
 
@@ -175,6 +175,8 @@ class WatchStage(ReadingStage):
         # A node whose settings differ from the slot's, or without a state, cannot take over. The log may hold its
         # settings or a new generation further on, so it reads without waiting for B tuples.
         unfit = shared.differs or shared.trust.blank
+        if intake.full and not (unfit or shared.moving() or self._vetted_epoch < shared.succession.epoch):
+            return STAY  # what the owner has not survived is not processed before a promotion, so it is not needed yet
         if self._speculation is None and not enough and not shared.moving() and not unfit:
             return STAY
         place = intake.jump_place(intake.first)
