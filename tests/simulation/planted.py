@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -170,12 +170,11 @@ def _follow_one_late(self: ReplicaHost, replica: Replica, action: act.Action) ->
     return _do(self, replica, action)
 
 
-def _passes_one_over(self: Intake, records: Iterable[Record]) -> None:
+def _passes_one_over(self: Intake, records: Sequence[Record], *, bounded: bool = False) -> None:
     """Takes a record that was read twice for a new one."""
-    kept = list(records)
-    if kept and 0 < kept[0].offset == self.next:
-        self.next += 1
-    _on_records(self, kept)
+    if records and 0 < records[0].offset == self.next == self.scanned:
+        self.next = self.scanned = self.next + 1
+    _on_records(self, records, bounded=bounded)
 
 
 def _last_claim_wins(self: Register, offset: int, record: LogRecord) -> bool:
