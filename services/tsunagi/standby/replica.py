@@ -127,6 +127,11 @@ class Replica:
         return self.stage is ReplicaStage.OWN and bool(self.intake.backlog) and self.processor.awaited is None
 
     @property
+    def outdated(self) -> bool:
+        """Whether others have named a newer owner, whose claim this node has not read yet."""
+        return self._shared.succession.outdated
+
+    @property
     def differs(self) -> bool:
         """Whether this node owns the slot and the slot's log has not had the settings yet that the node wishes."""
         return self.stage is ReplicaStage.OWN and self._shared.differs

@@ -104,15 +104,18 @@ class Overload:
     # ---- memory ------------------------------------------------------------------------------------------------
 
     def hold(self, replica: Replica, now: float) -> None:
-        """Stop reading a slot's log while too much of it waits in memory, and go on when half of that is processed."""
+        """Stop reading a slot's log while too much of it waits in memory, and go on when half of that is processed.
+
+        If others name a newer owner, its claim stands in the part that is not read. So the worker reads on at once.
+        """
         slot, intake = replica.slot_id, replica.intake
         if replica.stage is not ReplicaStage.OWN:
             return
         if slot not in self._held:
-            if intake.full:
+            if intake.full and not replica.outdated:
                 self._main.remove(TUPLES, slot)
                 self._held[slot] = now
-        elif intake.half_empty:
+        elif intake.half_empty or replica.outdated:
             self.follow(slot, intake.next)
         elif now >= self._held[slot]:
             self._held[slot] = now + ASK_S

@@ -238,3 +238,26 @@ def test_however_much_the_log_holds_a_bounded_part_of_it_waits_in_memory(monkeyp
             Recovered.FromString(record.value or b"").offset for record in plant.log.records(RECOVERED, replica.slot_id)
         ]
         assert len(set(offsets)) == len(offsets) == plant.sent
+
+
+def test_an_owner_that_is_replaced_while_most_of_its_log_waits_reads_at_once_that_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(intake, "HELD_BYTES", 100 * intake.KEPT_BYTES)
+    plant = Plant("ab")
+    plant.run(3.0, RATE / 4)
+    plant.send(5 * MAX_RECORDS, slots=[0])
+    plant.run(1.0, 0.0)
+    frozen = plant.hosts.pop("a")
+    assert frozen._overload._held
+    plant.run(3.0, 0.0)
+    assert plant.hosts["b"].replicas[0].stage is ReplicaStage.OWN
+    plant.hosts["a"] = frozen
+    plant.run(2.0, 0.0)
+    assert frozen.replicas[0].stage is ReplicaStage.WATCH
+    assert len(frozen.replicas[0].intake.backlog) <= 2 * (100 + MAX_RECORDS)
+    plant.run(5.0 * MAX_RECORDS / LIMIT * 1.3, 0.0)
+    messages = [Recovered.FromString(record.value or b"") for record in plant.log.records(RECOVERED, 0)]
+    names = {(message.offset, message.index) for message in messages}
+    assert len(names) == plant.sent
+    assert plant.hosts["b"].replicas[0].lag == 0

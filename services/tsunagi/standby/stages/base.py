@@ -63,11 +63,14 @@ class StageHandler(ABC):
     """
 
     kind: ClassVar[ReplicaStage]
-    bounded: ClassVar[bool] = True
-    """Whether records beyond what memory should hold are not kept, so that they must be read again."""
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
+
+    @property
+    def bounded(self) -> bool:
+        """Whether records beyond what memory should hold are not kept, so that they must be read again."""
+        return True
 
     @property
     def urgent(self) -> bool:

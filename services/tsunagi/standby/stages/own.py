@@ -26,7 +26,6 @@ class OwnStage(StageHandler):
     """
 
     kind = ReplicaStage.OWN
-    bounded = False  # what follows comes only once (tsunagi.worker.overload bounds it)
 
     def __init__(self, shared: Shared, promotion: Promotion, now: float) -> None:
         super().__init__(shared)
@@ -45,6 +44,12 @@ class OwnStage(StageHandler):
             topic_id=shared.trust.topic_id,
             term=shared.succession.term,
         )
+
+    @property
+    def bounded(self) -> bool:
+        # What this stage follows comes once, so it is kept (tsunagi.worker.overload bounds it). Once another node owns
+        # the slot, only its claim is wanted, and this node reads the rest again when it stands by.
+        return self.shared.succession.outdated
 
     @property
     def urgent(self) -> bool:
