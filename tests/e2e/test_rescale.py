@@ -131,5 +131,6 @@ def test_a_worker_dies_while_slots_move(rig: Rig) -> None:
 
 def workers(rig: Rig) -> list[str]:
     """Return the workers whose processes live."""
+    living = rig.pids()  # before the list, since the scaler may launch one in between
     roles = {item.node: item.role for item in processes.list_processes(rig.settings.state)}
-    return [node for node in rig.pids() if roles[node] == "worker"]
+    return [node for node in living if roles.get(node) == "worker"]
