@@ -117,17 +117,8 @@ def measure(size: Size, options: argparse.Namespace) -> dict[str, Any]:
     """
     name = f"{size.sensors}x{size.edges}"
     out, work = options.out / f"{name}.json", options.out / f"work-{name}"
-    command = [sys.executable, "-m", "tests.bench.fleet", "--sensors", str(size.sensors), "--edges", str(size.edges)]
-    command += [
-        "--seconds",
-        str(options.seconds),
-        "--kills",
-        str(options.kills),
-        "--work",
-        str(work),
-        "--out",
-        str(out),
-    ]
+    given = {**size._asdict(), "seconds": options.seconds, "kills": options.kills, "work": work, "out": out}
+    command = [sys.executable, "-m", "tests.bench.fleet", *(f"--{key}={value}" for key, value in given.items())]
     with (options.out / f"{name}.log").open("wb") as log:
         done = subprocess.run(command, check=False, stdout=log, stderr=subprocess.STDOUT)
     if done.returncode:

@@ -5,8 +5,9 @@
 The scaler launches workers as processes of this machine, each held to a rate (`limit` in [scaler.sizes]). The load is
 half of what they can process, then `--factor` times of it, then half again. A generator of the bench's own numbers the
 tuples of each slot, so every slot's outputs must count up without a gap. Latency is from the log's time of an input to
-that of its output. It is normal again when it is below the greatest of before the overload for a second; by what the
-workers process, that takes (backlog at the end of the overload) / (capacity - load). One JSON object comes out.
+that of its output. It is normal again once no output is later than the latest of before the overload, and than half a
+second; by what the workers process, that takes (backlog at the end of the overload) / (capacity - load). One JSON
+object comes out.
 """
 
 from __future__ import annotations

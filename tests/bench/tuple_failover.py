@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.bench import outcome
-from tests.bench.launched import SENSORS_OF_SLOT, Load, Watch, judge, running, wait_outputs
+from tests.bench.launched import SENSORS_OF_SLOT, Load, Watch, judge, judge_slot, running, wait_outputs
 from tests.bench.system import say, spread
 from tsunagi.audit.silence import silence_s
 from tsunagi.runtime.log import RECOVERED
-from tsunagi.runtime.names import NO_NAME, unpack_key
 from tsunagi.runtime.settings import Settings
 from tsunagi.standby.promotion import DEATHS
 from tsunagi.system import processes
@@ -64,16 +63,12 @@ def kill(settings: Settings, watch: Watch, slot: int) -> Death:
     return Death(process.node, at_us, slots)
 
 
-def silences(settings: Settings, deaths: list[Death], interval_us: int) -> list[float]:
+def silences(settings: Settings, sent: list[int], deaths: list[Death], interval_us: int) -> list[float]:
     """Return for how long each slot of the dead wrote nothing new, less the time between two records, seconds."""
     log, found = tool_log(settings, "bench"), []
-    for slot in range(settings.slots.count):
-        times, last = [], NO_NAME
-        for record in read_partition(log, RECOVERED, slot):
-            _, _, name = unpack_key(record.key)
-            if name > last:  # else it repeats what was written before
-                times.append(record.appended_us)
-                last = name
+    for slot, total in enumerate(sent):
+        _, late = judge_slot(read_partition(log, RECOVERED, slot), total)
+        times = [appended_us for appended_us, _ in late]
         mine = [death.at_us for death in deaths if slot in death.slots]
         found += [silence_s(times, at_us, at_us + round(WATCHED_S * 1e6), interval_us) for at_us in mine]
     return [value for value in found if value is not None]
@@ -104,7 +99,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         wait_outputs(settings, source.sent)
         wrong, _ = judge(settings, source.sent)
         interval_us = round(1e6 * SENSORS_OF_SLOT * options.slots / options.rate)
-        taken = silences(settings, deaths, interval_us)
+        taken = silences(settings, source.sent, deaths, interval_us)
         parts = [line for line in processes.logged(settings.state, "takeover") if line["reason"] in DEATHS]
         dead = {death.node for death in deaths}
         return {

@@ -15,20 +15,19 @@ from tsunagi.runtime.log import RECOVERED
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.slot.outputs import Output
 
-
-def unwritten(outputs: Iterable[Output], tail: Name) -> Iterator[Output]:
-    """Yield the outputs to be written if `tail` is the last name in `recovered`, and all outputs of other topics."""
-    return (output for output in outputs if output.topic != RECOVERED or output.name > tail)
-
-
 REMEMBERED = 1000
-"""Of so many outputs that were trimmed last, a silent queue remembers the names.
+"""A silent queue remembers the names of the outputs that it trimmed last, at most so many.
 
-The last record of `recovered` may be a repeat of an output before the last, so several are compared.
+The last record of `recovered` may repeat an earlier output, so the last name alone is not enough to compare with.
 """
 
 _Sent = tuple[Name, str, int]
 """An output on its way: its name, its topic and the generation (number of the slot's log)."""
+
+
+def unwritten(outputs: Iterable[Output], tail: Name) -> Iterator[Output]:
+    """Yield the outputs to be written if `tail` is the last name in `recovered`, and all outputs of other topics."""
+    return (output for output in outputs if output.topic != RECOVERED or output.name > tail)
 
 
 class SilentQueue:

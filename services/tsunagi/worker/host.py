@@ -209,8 +209,9 @@ class ReplicaHost:
         """
         wait_s = IDLE_S if all(replica.waits for replica in self.replicas.values()) else BUSY_S
         overload = self._overload
-        at_once = overload.begin(self.replicas.values())
-        records = self._main.read(MAX_RECORDS, 0.0 if at_once else wait_s, gather_s=GATHER_S)
+        if overload.begin(self.replicas.values()):
+            wait_s = 0.0
+        records = self._main.read(MAX_RECORDS, wait_s, gather_s=GATHER_S)
         tuples: dict[int, list[Record]] = {}
         for record in itertools.chain(self._beats.read(MAX_RECORDS, 0.0), records):
             if record.topic == TUPLES:
@@ -218,7 +219,7 @@ class ReplicaHost:
             else:
                 self._dispatch(record)
         now = self._clock.monotonic()
-        overload.on_read(len(records), now, at_once=at_once)
+        overload.on_read(len(records), now)
         if self._lifelines is not None:
             self._lifelines.watch(self.replicas.values(), self.detector, now)
         for slot, batch in tuples.items():

@@ -57,17 +57,19 @@ class Overload:
 
     def begin(self, replicas: Iterable[Replica]) -> bool:
         """Begin a turn of the loop; return whether the next read should not wait."""
-        waiting = [replica.intake.backlog[0][0].appended_us for replica in replicas if replica.behind]
+        waiting = [_waits_since(replica) for replica in replicas if replica.behind]
         self._busy, self._oldest_us = bool(waiting), min(waiting, default=math.inf)
         return self._busy or self._full
 
-    def on_read(self, count: int, now: float, *, at_once: bool) -> None:
-        """Take in how many records came, and whether the read did not wait.
+    def on_read(self, count: int, now: float) -> None:
+        """Take in how many records came.
 
-        A full read that did not wait shows that records were left. One that waited may be full by a high rate alone.
+        A full read that did not wait, since the one before was full, shows that records were left. One that waited may
+        be full by a high rate alone.
         """
-        self._full = count == MAX_RECORDS
-        self.behind = self._busy or (at_once and self._full)
+        full = count == MAX_RECORDS
+        self.behind = self._busy or (self._full and full)
+        self._full = full
         if not self.behind:
             if self.seconds:
                 self._logger.info("no longer overloaded", seconds=round(self.seconds, 1))
