@@ -22,6 +22,7 @@ from tsunagi.commands.query import query
 from tsunagi.commands.recovery import recovery
 from tsunagi.commands.replay import replay
 from tsunagi.commands.scaler import scaler
+from tsunagi.commands.slots import slots
 from tsunagi.commands.spark import spark
 from tsunagi.commands.standby import standby
 from tsunagi.commands.system import down, results, setup, status, topics, up, wait
@@ -43,6 +44,7 @@ _SYSTEM = (
     down,
     topics,
     query,
+    slots,
     standby,
     recovery,
     fit,

@@ -19,6 +19,7 @@ from tsunagi.query.definitions import definitions_of, read_definitions
 from tsunagi.results import Results
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.marked import mark
+from tsunagi.runtime.moving import SensorSlots
 from tsunagi.runtime.sensors import SensorTable, place, read_sensors
 from tsunagi.runtime.settings import SecuritySettings, Settings, make
 from tsunagi.runtime.times import LATEST_US
@@ -264,5 +265,5 @@ class Pipeline:
             tables["steps"]["interval_s"] = found.interval_s / settings.source.speed
             settings = make(tables, ORIGIN)
         program_with(settings, read_definitions(settings.query.files))
-        build_chain(SlotConfig.make(settings, table, place(table, 1), 0), None)
+        build_chain(SlotConfig.make(settings, table, SensorSlots.fixed(place(table, 1)), 0), None)
         return settings, table, found

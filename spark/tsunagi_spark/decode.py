@@ -171,7 +171,7 @@ class SlotDecoder:
                 names = ", ".join(str(number) for number in sensor[~known][:10])
                 self._bury(record, "unknown-sensor", f"sensors {names} are not placed")
                 message, sensor = _select(message, known), sensor[known]
-            mine = self._layout.slot_of[sensor] == self.slot
+            mine = self._layout.of_slot(sensor, self.slot)
             if not mine.all():
                 names = ", ".join(self._layout.names[number] for number in sensor[~mine][:10])
                 self._bury(record, "foreign-slot", f"sensors {names} are placed in another slot")

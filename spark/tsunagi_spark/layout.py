@@ -16,8 +16,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tsunagi.runtime.columns import Floats, Sensors, sensors
+from tsunagi.runtime.columns import Floats, Sensors
 from tsunagi.runtime.messages import Placement
+from tsunagi.runtime.moving import SensorSlots
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi_spark.psort import assign, extend
 
@@ -60,6 +61,8 @@ class Layout:
         cells: what these columns say of each sensor; "" where they say nothing.
         keys: the name that each sensor had first; () = none has been renamed.
         before: the edge of each sensor before its last move, or its removal; () = none has had another.
+        slot_before: uint32[sensors], the slot of each sensor before its last move, or its present one; None = none has
+            had another.
     """
 
     serial: int
@@ -80,6 +83,7 @@ class Layout:
     cells: tuple[tuple[str, ...], ...] = ()
     keys: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
+    slot_before: Sensors | None = None
 
     def __len__(self) -> int:
         """Number of sensors."""
@@ -107,10 +111,21 @@ class Layout:
 
     @cached_property
     def held(self) -> Flags:
-        """bool[groups, slots]: whether the slot holds sensors of the group."""
+        """bool[groups, slots]: whether the slot holds sensors of the group, or has held them before their last move.
+
+        Slots go on after a move, so to wait for the earlier ones as well costs nothing, and a job that is behind finds
+        the steps before the move complete.
+        """
         held = np.zeros((len(self.groups), self.slots), dtype=np.bool_)
         held[self.group_of, self.slot_of] = True
+        if self.slot_before is not None:
+            held[self.group_of, self.slot_before] = True
         return held
+
+    def of_slot(self, sensor: Sensors, slot: int) -> Flags:
+        """Return which of these sensors are the slot's, or were before their last move, bool[n]."""
+        mine: Flags = self.slot_of[sensor] == slot
+        return mine if self.slot_before is None else mine | (self.slot_before[sensor] == slot)
 
     @cached_property
     def awaited(self) -> Flags:
@@ -160,6 +175,7 @@ class Layout:
             "cells": self.cells,
             "keys": self.keys,
             "before": self.before,
+            "slot_before": None if self.slot_before is None else self.slot_before.tolist(),
         }
         return json.dumps(fields).encode()
 
@@ -190,6 +206,7 @@ class Layout:
             cells=tuple(map(tuple, fields.get("cells", ()))),
             keys=tuple(fields.get("keys", ())),
             before=tuple(fields.get("before", ())),
+            slot_before=None if fields.get("slot_before") is None else np.array(fields["slot_before"], dtype=np.uint32),
         )
 
 
@@ -213,7 +230,9 @@ def make_layout(
     Raises:
         LayoutError: the table contradicts the placement or the previous layout.
     """
-    slot_of = sensors(placement.slot).copy()
+    slots = SensorSlots.of(placement)
+    # Until all slots have agreed on a move, its boundary may be put off. What is in the new slots comes after that.
+    slot_of = slots.sending[1].copy()
     count = len(slot_of)
     if count > len(table):
         raise LayoutError(f"sensors table: found {len(table)} sensors, expected at least the {count} that are placed")
@@ -259,6 +278,7 @@ def make_layout(
         cells=tuple(sensor.attributes for sensor in rows) if table.attributes else (),
         keys=tuple(sensor.key for sensor in rows) if any(sensor.was for sensor in rows) else (),
         before=tuple(sensor.before for sensor in rows) if any(sensor.before for sensor in rows) else (),
+        slot_before=slots.before if slots.phase and (slots.before != slot_of).any() else None,
     )
 
 
@@ -348,6 +368,7 @@ def same(one: Layout, other: Layout) -> bool:
         and np.array_equal(one.threshold, other.threshold, equal_nan=True)
         and np.array_equal(one.group_of, other.group_of)
         and np.array_equal(one.slot_of, other.slot_of)
+        and np.array_equal(one.held, other.held)
         and np.array_equal(one.sensor_core, other.sensor_core)
         and one.order == other.order
     )
@@ -359,8 +380,8 @@ def _only_grows(previous: Layout, placement: Placement, cores: int, rows: Sequen
             f"[spark] cores: found {cores}, but the checkpoint was made with {previous.cores}; order across the change "
             "needs an empty checkpoint"
         )
-    if placement.slots != previous.slots:
-        raise LayoutError(f"placement: found {placement.slots} slots, expected {previous.slots} as before")
+    if placement.slots < previous.slots:
+        raise LayoutError(f"placement: found {placement.slots} slots, expected {previous.slots} or more as before")
     if len(rows) < len(previous):
         raise LayoutError(f"placement: found {len(rows)} sensors, expected at least the {len(previous)} of before")
     for number, key in enumerate(previous.keys or previous.names):
@@ -371,8 +392,10 @@ def _only_grows(previous: Layout, placement: Placement, cores: int, rows: Sequen
                 f"sensors table: the group of {rows[number].name!r} has changed from "
                 f"{previous.groups[previous.group_of[number]]!r}; a group's order needs an empty checkpoint"
             )
-    moved = np.flatnonzero(sensors(placement.slot)[: len(previous)] != previous.slot_of)
-    if len(moved):
+    slots = SensorSlots.of(placement)
+    moved = np.flatnonzero(slots.now[: len(previous)] != previous.slot_of)
+    if len(moved) and not slots.phase:
         raise LayoutError(
-            f"placement: sensor {previous.names[moved[0]]!r} has moved to another slot; sensors do not move"
+            f"placement: sensor {previous.names[moved[0]]!r} has moved to another slot, and it is not said from which "
+            "step on"
         )

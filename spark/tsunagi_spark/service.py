@@ -241,7 +241,7 @@ def begin(store: Store, settings: Settings) -> JobStanding:
         store.prepare(cores)
         return JobStanding()
     standing = JobStanding.of(store.read_json(f"driver/after-{last}"))
-    slots = range(settings.slots.count)
+    slots = sorted({*range(settings.slots.count), *standing.marks})
     checkpoint.set_back(last, {slot: standing.marks.get(slot, SlotMark()).read_to for slot in slots})
     return standing
 

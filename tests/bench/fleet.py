@@ -5,9 +5,10 @@
 It goes the way of a new user: `tsunagi init` on the messages of the devices at a real MQTT broker, then `tsunagi up`
 with all but the edges, which this process plays: batches and heartbeats as edges send them, without windows and
 spools. The learner makes a model meanwhile. One edge falls silent for a while. With `--kills` owners of
-slots are killed, one after the other, and started again. One JSON object comes out: how long each part took, what came
-out late, takeovers that nobody caused, how long the slots of the killed were silent, CPU and memory of each kind of
-process, and the results compared with what was sent, by a reader of their own.
+slots are killed, one after the other, and started again. With `--raise-slots` the system gets more slots in the middle
+of the run. One JSON object comes out: how long each part took, what came out late, takeovers that nobody caused, how
+long the slots of the killed were silent, CPU and memory of each kind of process, and the results compared with what was
+sent, by a reader of their own.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import threading
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import paho.mqtt.client as paho
@@ -37,11 +38,13 @@ from tsunagi.broker.checks import free_port
 from tsunagi.demo import faults
 from tsunagi.local.fleet import Fleet
 from tsunagi.local.recovery import model_in_force
+from tsunagi.local.slots import raise_slots
 from tsunagi.local.up import System
-from tsunagi.runtime.columns import Floats, pack_floats, pack_sensors
+from tsunagi.runtime.columns import Floats, Sensors, pack_floats, pack_sensors
 from tsunagi.runtime.log import ACKS, CONTEXTS, HEARTBEATS, PLAN, RECOVERED, RESULTS, TUPLES, Log
 from tsunagi.runtime.messages import VERSION, Heartbeat, LogRecord, TupleBatch
-from tsunagi.runtime.placement import read_placement
+from tsunagi.runtime.moving import SensorSlots
+from tsunagi.runtime.placement import PlacementReader
 from tsunagi.runtime.sensors import SensorTable, read_sensors
 from tsunagi.runtime.settings import CONFIG_VARIABLE, Settings, load
 from tsunagi.system import processes
@@ -52,6 +55,8 @@ VALUES = 10
 LISTEN_S = 20.0
 OUT = 0.1, 0.2
 """The part of the run in which one edge is silent. The first owner is killed later, at a quarter of it."""
+RAISED = 0.5
+"""The part of the run after which the system gets more slots."""
 DOWN_S = 5.0
 """So long after its kill a worker is started again."""
 DRAIN_S = 5.0
@@ -102,6 +107,15 @@ class Devices(threading.Thread):
         self._client.loop_stop()
 
 
+class Part(NamedTuple):
+    """What an edge sends to a slot: the ids of sensors, int[n], and the same as they stand in a batch."""
+
+    edge: str
+    slot: int
+    ids: Any
+    packed: bytes
+
+
 class Edges(threading.Thread):
     """Plays all edges: a batch a step, edge and slot, and a heartbeat of each as often as edges send them."""
 
@@ -116,15 +130,28 @@ class Edges(threading.Thread):
         self._settings = settings
         self._log = log
         self._series = Series(len(table))
-        placement = read_placement(log)
-        assert placement is not None
-        slot_of = np.frombuffer(placement.slot, dtype="<u4")
-        parts: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
-        for sensor in table.sensors:
-            parts[sensor.edge, int(slot_of[sensor.id])].append(sensor.id)
-        self._parts = [(edge, slot, np.array(ids), pack_sensors(ids)) for (edge, slot), ids in parts.items()]
-        self.records_a_step = len(self._parts)
+        self._table = table
+        self._placements = PlacementReader(log)
+        self._serial = 0
+        self._step = 0
+        self._follow_placement()
+        self.records_a_step = len(self._after)
         self._incarnation = time.time_ns()
+
+    def _follow_placement(self) -> None:
+        """Send sensors where the placement says, as edges do: behind the boundary of a move to other slots."""
+        placement = self._placements.latest()
+        assert placement is not None
+        if placement.serial != self._serial:
+            self._serial, slots = placement.serial, SensorSlots.of(placement)
+            before, after = slots.sending
+            self._before, self._after, self._from_us = self._parts(before), self._parts(after), slots.from_us
+
+    def _parts(self, slot_of: Sensors) -> list[Part]:
+        parts: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        for sensor in self._table.sensors:
+            parts[sensor.edge, int(slot_of[sensor.id])].append(sensor.id)
+        return [Part(edge, slot, np.array(ids), pack_sensors(ids)) for (edge, slot), ids in parts.items()]
 
     def run(self) -> None:
         beats = threading.Thread(target=self._beat, daemon=True)
@@ -136,7 +163,7 @@ class Edges(threading.Thread):
             time.sleep(max(0.0, step * slide_us / 1e6 - time.time()))
             values = self._series.next()
             sent = self.sent[step] = np.full(len(values), np.nan)
-            for edge, slot, ids, packed in self._parts:
+            for edge, slot, ids, packed in self._after if step * slide_us > self._from_us else self._before:
                 if edge == self.silent:
                     continue
                 sent[ids] = values[ids]
@@ -153,6 +180,7 @@ class Edges(threading.Thread):
                 self.tuples += len(ids)
             producer.poll(0)
             self.first_s = self.first_s or time.monotonic()
+            self._step = step
             self.late_s = max(self.late_s, time.time() - step * slide_us / 1e6)
             step += 1
         producer.flush(10)
@@ -161,14 +189,15 @@ class Edges(threading.Thread):
 
     def _beat(self) -> None:
         producer = self._log.producer(durable=False)
-        names, sequence = sorted({edge for edge, _, _, _ in self._parts}), 0
+        names, sequence = self._table.edges, 0
         while not self.ended.wait(self._settings.standby.edge_heartbeat_s):
             sequence += 1
+            self._follow_placement()
             for edge in names:
                 if edge != self.silent:
                     beat = Heartbeat(
                         version=VERSION, node=edge, role="edge", incarnation=self._incarnation, sequence=sequence,
-                        sent_us=time.time_ns() // 1000,
+                        sent_us=time.time_ns() // 1000, step=self._step,
                     )  # fmt: skip
                     producer.send(HEARTBEATS, 0, edge.encode(), beat.SerializeToString())
             producer.poll(0)
@@ -322,6 +351,20 @@ class Killer:
             self._back.append((passed + DOWN_S, self.kills[-1].node))
 
 
+class Raiser(threading.Thread):
+    """Gives the system more slots in the middle of the run, and notes how long that took."""
+
+    def __init__(self, settings: Settings, count: int) -> None:
+        super().__init__(daemon=True)
+        self.took_s: float | None = None
+        self._settings, self._count = settings, count
+
+    def run(self) -> None:
+        began = time.monotonic()
+        raise_slots(self._settings, self._count, say, agreed=lambda: True, timeout_s=300.0)
+        self.took_s = round(time.monotonic() - began, 1)
+
+
 def follow(
     settings: Settings, config: Path, log: Log, edges: Edges, began: float, given: argparse.Namespace
 ) -> dict[str, Any]:
@@ -333,10 +376,13 @@ def follow(
     latencies: list[float] = []
     meter, counted, kept = Meter(settings), ends(log), stored(settings)
     started, first, last = time.monotonic(), dict[int, int](), dict[int, int]()
+    raiser = Raiser(settings, given.raise_slots)
     while (passed := time.monotonic() - started) < seconds:
         fleet.update(1.0)
         killer.step(passed)
         meter.look()
+        if given.raise_slots and raiser.ident is None and passed > RAISED * seconds:
+            raiser.start()
         edges.silent = "e0" if OUT[0] <= passed / seconds < OUT[1] else ""
         beats = [beat.message.spark for beat in fleet.beats.values() if beat.message.role == "spark"]
         if beats and beats[0].frontier > 0:
@@ -345,7 +391,7 @@ def follow(
         if found["learned_s"] is None and (target := model_in_force(log)) is not None:
             found["learned_s"] = round(time.monotonic() - edges.first_s, 1)
             found["learned"] = {"steps": target.steps, "error": round(target.error, 3), "naive": round(target.naive, 3)}
-        for slot in range(settings.slots.count):
+        for slot in range(max(settings.slots.count, given.raise_slots)):
             owner = fleet.of_slot(slot, "primary")
             if owner is not None:
                 first.setdefault(slot, owner[1].epoch)
@@ -355,6 +401,8 @@ def follow(
     edges.join()
     fleet.close()
     time.sleep(DRAIN_S)
+    if given.raise_slots:
+        found |= {"raised_to": given.raise_slots, "raised_s": raiser.took_s}
     found["changes_of_owner"] = sum(last[slot] - first[slot] for slot in last)
     found["false_takeovers"] = false_takeovers(settings.state, killer.kills)
     found |= silences(log, killer.kills, settings.slide_us) | {"results": judge_results(log, edges.sent)}
@@ -382,6 +430,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, help="gateway workers, instead of what init proposes")
     parser.add_argument("--step-s", type=float, help="length of a step, instead of what init proposes")
     parser.add_argument("--kills", type=int, default=0, help="owners of slots that are killed")
+    parser.add_argument("--raise-slots", type=int, default=0, help="slots that there are from the middle of the run on")
     parser.add_argument("--learn-steps", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=180.0)
     parser.add_argument("--work", type=Path, default=Path("out/bench-fleet"))

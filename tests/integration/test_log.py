@@ -58,9 +58,40 @@ def test_more_slots_than_the_least_are_made_by_whoever_knows_and_found_by_the_ot
     assert found is not None
     assert made.slots.count == found.slots.count == 5
     assert [log.partitions(topic) for topic in (TUPLES, RECOVERED, CONTEXTS)] == [5, 5, 5]
-    with pytest.raises(LogError, match="tuples: partitions: found 5, expected 4"):
-        log.ensure_topics(Settings(kafka=kafka_settings, slots=SlotsSettings(count=2, most=4)))
+    for fewer in (SlotsSettings(count=2), SlotsSettings(count=2, most=4)):  # slots may have been added since
+        log.ensure_topics(settings.model_copy(update={"slots": fewer}))
+        assert log.with_slots(settings.model_copy(update={"slots": fewer})).slots.count == 5
     log.close()
+
+
+def test_slots_are_added_and_found_by_clients_that_know_the_topics_already(kafka_settings: KafkaSettings) -> None:
+    settings = Settings(kafka=kafka_settings, slots=SlotsSettings(count=2))
+    log = KafkaLog(kafka_settings)
+    log.ensure_topics(settings)
+    one_by_one, in_runs, reader = log.producer(), log.producer(), log.reader()
+
+    def write(slot: int, value: bytes) -> None:
+        one_by_one.send(TUPLES, slot, b"key", value)
+        in_runs.send_run(RECOVERED, slot, [(b"key", value)])
+        assert one_by_one.flush(PATIENCE_S) == in_runs.flush(PATIENCE_S) == 0
+
+    def found(topic: str, slot: int) -> bytes | None:
+        reader.add(Position(topic, slot, reader.range(topic, slot)[0]))
+        records = read(reader, 1)
+        reader.remove(topic, slot)
+        return records[0].value
+
+    write(1, b"old")
+    assert found(TUPLES, 1) == found(RECOVERED, 1) == b"old"
+    log.raise_slots(6)
+    log.raise_slots(4)  # there is no way back
+    assert [log.partitions(topic) for topic in (TUPLES, RECOVERED, CONTEXTS)] == [6, 6, 6]
+    assert log.with_slots(settings).slots.count == 6
+    log.ensure_topics(settings)
+    write(5, b"new")
+    assert found(TUPLES, 5) == found(RECOVERED, 5) == b"new"
+    for client in (one_by_one, in_runs, reader, log):
+        client.close()
 
 
 def test_missing_topics_are_named_when_they_shall_not_be_made(kafka_settings: KafkaSettings) -> None:
@@ -94,10 +125,11 @@ def test_every_key_that_is_not_as_documented_is_named_in_one_list(kafka_settings
     assert [line for line in said if "replication.factor" not in line] == [
         f"topic {kafka_settings.prefix}{item}"
         for item in (
-            "tuples: partitions: found 2, expected 1",
             "tuples: cleanup.policy: found compact, expected delete",
             "tuples: retention.ms: found 1000, expected 604800000 or more",
             "tuples: max.message.bytes: found 1000, expected 1048576",
+            "recovered: partitions: found 1, expected 2",
+            "contexts: partitions: found 1, expected 2",
             "contexts: retention.bytes: found 5000000, expected -1 (no limit)",
             "heartbeats: message.timestamp.type: found CreateTime, expected LogAppendTime",
             "heartbeats: segment.ms: found 900000, expected 300000 or less",

@@ -16,6 +16,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+from tests.simulation import moves
 from tests.simulation.fleet import EDGES, SLOTS
 from tests.simulation.world import World
 from tsunagi.replay.generations import Generation, generations
@@ -139,7 +140,7 @@ def check(world: World) -> list[str]:
         wrong += _declared(world, slot, truth)
         wrong += _clocks(world, slot)
         wrong += _muted(world, slot)
-    wrong += _poisonings(world) + _namesakes(world) + _tables(world)
+    wrong += _poisonings(world) + _namesakes(world) + _tables(world) + moves.check(world)
     # An owner may give itself up where its log does not come, but never since its own state says something else.
     return wrong + [end for end in world.ends if "its state says epoch" in end]
 

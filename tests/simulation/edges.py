@@ -16,6 +16,7 @@ from tsunagi.runtime.columns import pack_floats, pack_sensors, sensors
 from tsunagi.runtime.door import UnusableError, decode
 from tsunagi.runtime.log import Producer
 from tsunagi.runtime.messages import VERSION, Heartbeat, HelperRequest, LogRecord, Plan, TupleBatch
+from tsunagi.runtime.moving import SensorSlots
 from tsunagi.runtime.plan import Words
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryClient, MemoryLog
@@ -72,6 +73,7 @@ class SimEdge:
         sent: (slot, incarnation, event time) -> when it was handed over.
         died: incarnation -> when.
         anew: incarnations that began anew at a lower step, since their clock had been too fast.
+        routes: the slots of sensors before and after a move; None = none has moved: they are where `sensors` says.
         goes_by_at: when it goes by the table that was put in force last; infinite = it does already.
         poison: a reading of its next step will be this value; None = what the sensor reads.
     """
@@ -94,6 +96,7 @@ class SimEdge:
     paused: bool = False
     repeats: bool = False
     goes_by_at: float = math.inf
+    routes: SensorSlots | None = None
     poison: float | None = None
     sent: dict[tuple[int, int, int], float] = field(default_factory=dict)
     died: dict[int, float] = field(default_factory=dict)
@@ -124,8 +127,10 @@ class SimEdge:
         own = {sensor for ids in self.sensors.values() for sensor in ids}
         lent = asked.of(own) if self.next_step <= until else {}
         while self.next_step <= until:
-            for slot in sorted({*self.sensors, *lent}):
-                self._publish(self.producer, slot, lent.get(slot, []))
+            placed = self._placed(self.next_step * self.settings.steps.slide_us)
+            for slot in sorted({*placed, *lent}):
+                ids = placed.get(slot, [])
+                self._publish(self.producer, slot, ids, [sensor for sensor in lent.get(slot, []) if sensor not in ids])
             self.next_step += 1
         if self.now - self.beat_at >= self.settings.standby.edge_heartbeat_s:
             self.beat_at = self.now
@@ -170,9 +175,19 @@ class SimEdge:
         elif moved_us > self.settings.steps.max_ahead_s * 1e6:
             self.next_step = self.step_over  # there is no reading of the time between
 
-    def _publish(self, producer: Producer, slot: int, helpers: list[int]) -> None:
+    def _placed(self, event_time_us: int) -> dict[int, list[int]]:
+        """Return the sensors by slot, for a step that ends then."""
+        if self.routes is None:
+            return self.sensors
+        slots = self.routes.sending[event_time_us > self.routes.from_us]
+        found: dict[int, list[int]] = {}
+        for sensor in sorted(sensor for ids in self.sensors.values() for sensor in ids if sensor < len(slots)):
+            found.setdefault(int(slots[sensor]), []).append(sensor)
+        return found
+
+    def _publish(self, producer: Producer, slot: int, ids: list[int], helpers: list[int]) -> None:
         """Send a slot its batch of the next step, with what its `helpers` read."""
-        step, ids = self.next_step, self.sensors.get(slot, [])
+        step = self.next_step
         batch = TupleBatch(
             edge=self.name,
             incarnation=self.incarnation,

@@ -27,7 +27,10 @@ from tsunagi.runtime.heartbeat import Namesake
 from tsunagi.runtime.log import TUPLES, Record
 from tsunagi.runtime.memory_clients import MemoryProducer
 from tsunagi.runtime.messages import Ack, Context, Heartbeat, LogRecord, SlotSettings, TupleBatch
+from tsunagi.runtime.moving import AGREED, HELD, SensorSlots
 from tsunagi.runtime.names import Name
+from tsunagi.scaler.mover import Mover
+from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.deciding import OwnerView
 from tsunagi.slot.outputs import Output
 from tsunagi.slot.ownership import Register
@@ -331,6 +334,19 @@ def _lost_outputs_passed_over() -> Iterator[None]:
         yield
 
 
+def _absent_nowhere(_config: SlotConfig, _step: int) -> frozenset[int]:
+    return frozenset()
+
+
+_next_phase = Mover._next
+
+
+def _agreed_at_once(mover: Mover, slots: SensorSlots, owned: Any, newest: int) -> tuple[str, int]:
+    if slots.phase == HELD:
+        return AGREED, newest * mover._slide_us
+    return _next_phase(mover, slots, owned, newest)
+
+
 _gather_evidence = Promotion.gather_evidence
 
 PLANTED_IN_LOST_LOGS: dict[str, Plant] = {
@@ -383,5 +399,7 @@ PLANTED: dict[str, Plant] = {
     ),
     "an edge whose heartbeats stay away is gone": _plant(Closer, "decide", _heartbeats_alone),
     "two processes of one name go on": _plant(Namesake, "hear", _hears_nobody),
+    "a sensor that moves stays in its old slot as well": _plant(SlotConfig, "absent", _absent_nowhere),
+    "sensors move before all slots are ready": _plant(Mover, "_next", _agreed_at_once),
 }
 """What is wrong -> how it is planted."""

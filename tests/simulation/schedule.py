@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simulation import strikes
+from tests.simulation import moves, strikes
 from tests.simulation.fleet import EDGES, PART_BYTES, SLOTS, WORKERS
 from tests.simulation.world import World
 
@@ -38,6 +38,7 @@ KINDS = (
 
 SETTINGS = ("settings", "settings", "settings-all", "settings-all")
 TABLES = ("table",) * 6
+MOVES = ("move",) * 12
 RESCALES = ("rescale", "rescale", "rescale", "rescale-kill", "rescale-kill", "rescale-kill", "rival")
 QUERIES = ("query",) * 30
 POISON = ("die-of-reading", "die-of-reading", "wedge", "wedge")
@@ -55,7 +56,7 @@ OF_EDGES = (
 
 
 SPECIAL = frozenset(("clock-edge", "mute-edge", "mute-any", "namesake", "clean", "clean-die", "damage")).union(
-    SETTINGS, POISON, PARTS, TABLES, QUERIES
+    SETTINGS, POISON, PARTS, TABLES, QUERIES, MOVES
 )
 """Strikes that find bugs of their own kind alone. `test_planted` looks for all other bugs without them."""
 
@@ -87,6 +88,8 @@ def _kinds(world: World) -> tuple[str, ...]:
         kinds += SETTINGS
     if world.seed % 11 in (9, 10):
         kinds += TABLES
+    if world.seed % 13 in (6, 11) and world.settings.query.mode == "steps":
+        kinds += MOVES
     if world.settings.query.mode == "tuples" and not world.settings.query.chain:
         kinds += QUERIES
     if world.poisonous:
@@ -109,6 +112,7 @@ def run_schedule(world: World, faults: int | None = None, without: frozenset[str
         _strike(world, rng.choice(kinds))
         world.run(rng.uniform(0.05, 2.0))
     world.heal_all()
+    moves.finish(world)
     world.run(SETTLE_S - REST_S + PROOF_S * bool(world.poisonings))
     until = world.now + REST_S + MORE_S
     calm = False
@@ -190,6 +194,7 @@ _FURTHER: dict[str, Callable[[World, str], None]] = {
     "wedge": lambda world, _: strikes.wedge(world),
     "query": lambda world, _: strikes.query(world),
     "table": lambda world, _: strikes.retable(world),
+    "move": lambda world, _: moves.move(world),
     "settings": lambda world, _: strikes.roll(world, strikes.of_one_node(world)),
     "settings-all": lambda world, _: strikes.roll(world, strikes.of_all(world)),
     "lose-parts": lambda world, _: strikes.lose_parts(world),

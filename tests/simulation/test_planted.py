@@ -55,6 +55,8 @@ SEEDS = {
     "a context is taken though parts of it are lost": 40,
     "an edge whose heartbeats stay away is gone": 5,
     "two processes of one name go on": 27,
+    "a sensor that moves stays in its old slot as well": 11,
+    "sensors move before all slots are ready": 11,
 }
 """Planted bug -> a seed that finds it, tried first; when the world has changed another may have to."""
 
@@ -68,6 +70,8 @@ NEEDS = {
     "a context is taken though parts of it are lost": "lose-parts",
     "an edge whose heartbeats stay away is gone": "mute-edge",
     "two processes of one name go on": "namesake",
+    "a sensor that moves stays in its old slot as well": "move",
+    "sensors move before all slots are ready": "move",
 }
 """Planted bug -> the strike that alone finds it; schedules without that are not tried."""
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import structlog
 
-from tests.simulation import poison
+from tests.simulation import moves, poison
 from tests.simulation.edges import Asked, SimEdge
 from tests.simulation.fleet import (
     LAYOUT,
@@ -114,6 +114,7 @@ class World:
         in_force: the sensors table that was put in force last.
         tables: how often it was changed; `hasty`: whether it was before all edges went by the one before.
         filled: queries were filled with the past.
+        moves: how often sensors were moved between slots.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class World:
         self.began_us = self.clock.now_us()
         self.events: list[tuple[float, str]] = []
         self.table = self.in_force = make_table(modelled=modelled)
-        self.tables = 0
+        self.tables = self.moves = 0
         self.hasty = self.filled = False
         self.settings = make_settings(
             seed, standby or {"batch_size": 20}, operators, mode, modelled=modelled, poisonous=poisonous
@@ -260,6 +261,8 @@ class World:
 
     def _turn_edge(self, edge: SimEdge) -> None:
         self._follow_table(edge)
+        if self.moves:
+            moves.follow(self, edge)
         edge.turn(self._asked, self.rng)
 
     def _turn(self, node: Node) -> None:

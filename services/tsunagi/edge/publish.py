@@ -10,6 +10,7 @@ import contextlib
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ import structlog
 from tsunagi.edge.spool import Spool, SpooledRecord
 from tsunagi.edge.window import ClosedWindow
 from tsunagi.runtime.clock import Clock
-from tsunagi.runtime.columns import pack_floats, pack_sensors, sensors
+from tsunagi.runtime.columns import Sensors, pack_floats, pack_sensors, sensors
 from tsunagi.runtime.fleet_table import KEY, unpack_or_none
 from tsunagi.runtime.log import PLAN, TUPLES, Log, LogError, Position
 from tsunagi.runtime.message_reading import read_message
@@ -34,6 +35,7 @@ from tsunagi.runtime.messages import (
     TupleBatch,
     TypedColumn,
 )
+from tsunagi.runtime.moving import SensorSlots
 from tsunagi.runtime.plan import Words
 from tsunagi.runtime.sensors import Sensor, SensorsError, SensorTable
 from tsunagi.system.identity import Membership
@@ -195,6 +197,43 @@ def _fits(placement: Placement, table: SensorTable) -> bool:
     return not placement.table_sha256 or table.placed(placed_rows(placement), placement.table_sha256)
 
 
+class _Route(NamedTuple):
+    """Where the edge sends its sensors: the slot of each of them, int64[n], `_NOWHERE` = none; and these slots."""
+
+    slot_of: npt.NDArray[np.int64]
+    slots: list[int]
+
+    @staticmethod
+    def of(ids: npt.NDArray[np.int64], placed: Sensors) -> _Route:
+        """Return the route of sensors with these ids.
+
+        Args:
+            placed: uint32[m], the slots of the fleet's first m sensors.
+        """
+        known = ids < len(placed)
+        slot_of = np.full(len(ids), _NOWHERE, dtype=np.int64)
+        slot_of[known] = placed[ids[known]]
+        return _Route(slot_of, sorted(set(slot_of[known].tolist())))
+
+
+class _Routes(NamedTuple):
+    """The routes of steps that end at `from_us` at the latest, and of those that end later."""
+
+    from_us: int
+    before: _Route
+    after: _Route
+
+    @staticmethod
+    def nowhere(count: int) -> _Routes:
+        """Return the routes of sensors that have no places yet."""
+        route = _Route(np.full(count, _NOWHERE, dtype=np.int64), [])
+        return _Routes(0, route, route)
+
+    def at(self, event_time_us: int) -> _Route:
+        """Return the route of a step that ends then."""
+        return self.after if event_time_us > self.from_us else self.before
+
+
 class EdgePublisher:
     """Writes an edge's steps to `tuples`.
 
@@ -230,8 +269,7 @@ class EdgePublisher:
         self._own = own
         self._clock = clock
         self._logger = logger
-        self._slot_of: npt.NDArray[np.int64] = np.full(len(own), _NOWHERE, dtype=np.int64)
-        self._slots: list[int] = []
+        self._routes = _Routes.nowhere(len(own))
         self._lent: dict[int, npt.NDArray[np.bool_]] = {}
         self._sending = 0
         self._failure: LogError | None = None
@@ -246,31 +284,26 @@ class EdgePublisher:
     def change(self, own: tuple[Sensor, ...]) -> None:
         """Go on with other sensors, from the next step on. They have no places before `place` is called."""
         self._own = own
-        self._slot_of = np.full(len(own), _NOWHERE, dtype=np.int64)
-        self._slots, self._lent = [], {}
+        self._routes, self._lent = _Routes.nowhere(len(own)), {}
 
     def place(self, placement: Placement) -> None:
-        """Send sensors where a placement says, from the next step on."""
-        slots = sensors(placement.slot)
+        """Send sensors where a placement says, from the next step on; behind a move's boundary that is elsewhere."""
+        slots = SensorSlots.of(placement)
         ids = np.array([sensor.id for sensor in self._own], dtype=np.int64)
-        known = ids < len(slots)
-        slot_of = np.full(len(ids), _NOWHERE, dtype=np.int64)
-        slot_of[known] = slots[ids[known]]
-        moved = int(((self._slot_of != _NOWHERE) & (self._slot_of != slot_of)).sum())
-        if moved:
-            self._logger.error("the placement moves sensors between slots", serial=placement.serial, sensors=moved)
-        names = [sensor.name for sensor, place in zip(self._own, slot_of, strict=True) if place == _NOWHERE]
+        before, after = (_Route.of(ids, where) for where in slots.sending)
+        names = [sensor.name for sensor, place in zip(self._own, after.slot_of, strict=True) if place == _NOWHERE]
         if names:
             self._logger.warning("sensors without a place", count=len(names), first=names[0], serial=placement.serial)
-        self._slot_of = slot_of
-        self._slots = sorted(set(slot_of[known].tolist()))
+        moved = int((before.slot_of != after.slot_of).sum())
+        if moved:
+            self._logger.info("sensors move to other slots", sensors=moved, phase=slots.phase, from_us=slots.from_us)
+        self._routes = _Routes(slots.from_us, before, after)
 
     def help(self, requests: Mapping[int, frozenset[int]]) -> None:
         """Send this edge's sensors also to the slots that ask for them, from the next step on."""
         ids = [sensor.id for sensor in self._own]
         lent = {
-            slot: np.array([sensor in wanted for sensor in ids]) & (self._slot_of != slot)
-            for slot, wanted in requests.items()
+            slot: np.array([sensor in wanted for sensor in ids], dtype=np.bool_) for slot, wanted in requests.items()
         }
         before = sorted(self._lent)
         self._lent = {slot: mine for slot, mine in lent.items() if mine.any()}
@@ -296,15 +329,16 @@ class EdgePublisher:
             columns: the columns of a tuple (CREATE STREAM), whose sensor is the only one.
             events: those of the step; they go to one slot of this edge.
         """
-        if not self._slots:
+        route = self._routes.at(event_time_us)
+        if not route.slots:
             self.unplaced_values += sum(item.rows for item in events)
-        where = self._slots[zlib.crc32(self._edge.encode()) % len(self._slots)] if self._slots else _NOWHERE
-        slot_of = self._slot_of[closed.places]
+        where = route.slots[zlib.crc32(self._edge.encode()) % len(route.slots)] if route.slots else _NOWHERE
+        slot_of = route.slot_of[closed.places]
         self.unplaced_values += int((slot_of == _NOWHERE).sum())
-        for slot in self._slots if not self._lent else sorted({*self._slots, *self._lent}):
+        for slot in route.slots if not self._lent else sorted({*route.slots, *self._lent}):
             here = slot_of == slot
-            lent = self._lent[slot][closed.places] if slot in self._lent else _NOBODY
-            if not ((everywhere and slot in self._slots) or here.any() or lent.any()):
+            lent = self._lent[slot][closed.places] & ~here if slot in self._lent else _NOBODY
+            if not ((everywhere and slot in route.slots) or here.any() or lent.any()):
                 continue
             batch = TupleBatch(
                 edge=self._edge,

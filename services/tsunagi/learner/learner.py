@@ -157,7 +157,11 @@ class Learner:
 
     def _on_plan(self, record: Record) -> None:
         plan = read_message(Plan, record, self._logger)
-        if plan is None or not self._words.take(plan, record.offset) or plan.WhichOneof("body") != "model":
+        if plan is None or not self._words.take(plan, record.offset):
+            return
+        if plan.HasField("placement"):
+            self._follow(plan.placement.slots)
+        if not plan.HasField("model"):
             return
         known_already = bool(plan.model.sha256) and plan.model.sha256 == self._target.sha256
         self._target = target = plan.model
@@ -171,6 +175,13 @@ class Learner:
             known = frozenset(load_from_store(self._settings.recovery.store, target.sha256).names)
         self._fitted = Fitted(target.steps, target.newest, known)
         metrics.LEARNER_ERROR.set(target.error)
+
+    def _follow(self, slots: int) -> None:
+        """Read the logs of this many slots, if there are more than before."""
+        for slot in range(slots):
+            if (TUPLES, slot) not in self._at:
+                self._at[TUPLES, slot] = first = self._reader.range(TUPLES, slot)[0]
+                self._reader.add(Position(TUPLES, slot, first))
 
     # ---- fitting
 

@@ -96,9 +96,10 @@ class Closer(Decider):
             self._gap_from = None
         if book.cursor != self._cursor:
             self._cursor, self._cursor_at = book.cursor, now
-        if all(edge.last_step == NOT_YET for edge in book.edges.values()):
+        if not book.coming and all(edge.last_step == NOT_YET for edge in book.edges.values()):
             # No edge has ever sent anything, so there is nothing to recover. Nor is an edge late: the time that edges
-            # get begins with the slot's first batch.
+            # get begins with the slot's first batch. A slot to which edges are about to move keeps the pace of the
+            # others, which its results are put in order with.
             self._since = max(self._since, now)
             return []
         if now < self._hold_until:
@@ -113,12 +114,15 @@ class Closer(Decider):
         for name in waiting:
             heard = self._heard.get(name)
             last_at = self._since if heard is None else max(heard.at, self._since)
+            if name in book.coming:
+                last_at = max(last_at, self._cursor_at)  # before the move's boundary it sent its batches elsewhere
             silent = now - last_at > patience_s
             gone = not alike and name in lost and (heard is None or heard.at <= lost[name])
             gone = gone or (self._has_left(book, name) and self._left[name][1] < book.cursor)
             # An edge whose clock is slow sends batches of steps that are over. Within the allowed skew it is awaited.
             behind = (
                 heard is not None
+                and name not in book.coming
                 and others_done
                 and heard.step + self._steps.max_skew_steps < book.cursor
                 and now - self._cursor_at > self._steps.grace_s

@@ -117,7 +117,7 @@ def _config(found: FoundFleet, arranged: Arrangement, edge_of: Mapping[str, str]
         f"slide = {arranged.window}",
         "",
         "[slots]",
-        f"count = {sizes.slots.value}  # fixed when the topics are made; `tsunagi plan` says why",
+        f"count = {sizes.slots.value}  # `tsunagi plan` says why; `tsunagi slots` adds some while it runs",
         "",
         "[query]",
         f'files = ["{QUERY}"]',

@@ -120,7 +120,7 @@ def plan(fleet: FleetSize, machine: Machine, slots: int | None = None) -> Sizes:
     """Propose sizes.
 
     Args:
-        slots: how many slots there are already, since they are fixed when the topics are made; None = not yet decided.
+        slots: how many slots there are already; None = not yet decided.
     """
     count = slots_for(fleet.sensors) if slots is None else slots
     rate = fleet.sensors / fleet.step_s

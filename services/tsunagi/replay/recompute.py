@@ -128,7 +128,11 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
             listed = {*config.edges, *(edge for _, edge in config.former)}
             out = cursor if config.changeable and before is not None else _NEVER  # until its first batch, if it is new
             new = {"incarnation": 0, "last": -math.inf, "out": out, "out_us": -math.inf}
-            edges = {name: edges.get(name, dict(new)) for name in sorted(listed)}
+            moving = listed - _asked(config, -math.inf)  # they are waited for from the boundary of the move on
+            edges = {
+                name: edges.get(name, new | {"out": _NEVER} if name in moving & set(config.edges) else dict(new))
+                for name in sorted(listed)
+            }
             if buried:  # what waited for the settings goes to dead-letters
                 index += sum(_has_values(batch) for batch, _ in waiting)
                 waiting = [(_bare(batch), appended_us) for batch, appended_us in waiting]
@@ -199,21 +203,22 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
                 index += not buried  # the batch went to `late` or `dead-letters` under this name
                 continue
             if all(edge["last"] == -math.inf for edge in edges.values()):
-                cursor = max(cursor, batch.step - config.max_skew_steps)
+                cursor = max(cursor, int(min(batch.step - config.max_skew_steps, _limit(config))))
             own = _of_its_edge(batch, config)
             index += own is not batch  # the rest went to `dead-letters` under this name
             batch = own  # noqa: PLW2901 - what counts of it
             edges[batch.edge]["last"] = batch.step
             edges[batch.edge]["out"] = _NEVER
             opened.setdefault(batch.step, {})[batch.edge] = batch
-        counted = [edges[name] for name in sorted(set(config.edges))]  # the others have no sensor here any more
-        while True:
-            if any(edge["last"] < cursor < edge["out"] for edge in counted):
+        counted = {name: edges[name] for name in sorted(set(config.edges))}  # the others have no sensor here any more
+        while cursor < _limit(config):
+            asked = _asked(config, cursor)
+            if any(edge["last"] < cursor < edge["out"] for name, edge in counted.items() if name in asked):
                 break
-            if punctuated < cursor and all(edge["last"] < cursor for edge in counted):
+            if punctuated < cursor and all(edge["last"] < cursor for edge in counted.values()):
                 break
             if opened and min(opened) - cursor > config.max_gap_steps:
-                cursor = min(opened)
+                cursor = int(min(*opened, _limit(config)))
                 continue
             delivered = opened.pop(cursor, {})
             if buried:  # any of the values may be the one that kills, so all batches go to dead-letters
@@ -231,6 +236,25 @@ def recompute(  # noqa: C901 - the plain loop is the point: it is read beside do
                 yield Recomputed(Name(record.offset, index), generation, frame)
                 index += 1
             cursor += 1
+
+
+def _limit(config: SlotConfig) -> float:
+    """Return the first step that may not close, since a move of sensors waits for the other slots."""
+    return config.move_us // config.slide_us + 1 if config.held else math.inf
+
+
+def _here(config: SlotConfig, step: float) -> list[int]:
+    """Return the sensors that are the slot's in this step; without a move all of them."""
+    if not config.move_us:
+        return list(config.sensors)
+    away = config.going if step * config.slide_us > config.move_us else config.coming
+    return [sensor for sensor in config.sensors if sensor not in away]
+
+
+def _asked(config: SlotConfig, step: float) -> set[str]:
+    """Return the edges that have sensors of the slot in this step."""
+    here = set(_here(config, step))
+    return {edge for sensor, edge in zip(config.sensors, config.edges, strict=True) if sensor in here}
 
 
 def _has_values(batch: TupleBatch) -> bool:
@@ -267,10 +291,14 @@ def _refused(
 
 
 def _of_its_edge(batch: TupleBatch, config: SlotConfig) -> TupleBatch:
-    """Return a batch without the values of sensors that its edge does not have and did not have before."""
+    """Return a batch without the values of sensors that its edge does not have and did not have before.
+
+    Nor has the slot those that come to it later, or have gone.
+    """
     homes = {*zip(config.sensors, config.edges, strict=True), *config.former}
     pairs = zip(sensors(batch.sensor).tolist(), floats(batch.value).tolist(), strict=True)
-    kept = {sensor: value for sensor, value in pairs if (sensor, batch.edge) in homes}
+    away = set(config.sensors) - set(_here(config, batch.step))
+    kept = {sensor: value for sensor, value in pairs if (sensor, batch.edge) in homes and sensor not in away}
     if len(kept) == len(batch.sensor) // 4:
         return batch
     found = TupleBatch()

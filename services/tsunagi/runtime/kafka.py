@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import log as topics
@@ -119,7 +119,7 @@ class KafkaLog:
         if wrong:
             how = '[kafka] topics = "check": nothing is made or changed; docs/reference/topics.md'
             if not only_check:
-                how = "the number of slots and cores is fixed when the topics are made"
+                how = "`tsunagi slots` adds slots; the number of cores is fixed when the topics are made"
             raise LogError("\n".join([f"topics are not as they must be ({how}):", *(f"  {item}" for item in wrong)]))
         missing = [
             NewTopic(self._settings.prefix + topic, partitions, self._settings.replication, config=config)
@@ -180,18 +180,46 @@ class KafkaLog:
             raise LogError(f"broker {self._settings.servers}: topic {name}: no answer in {_ADMIN_S:.0f} s") from error
 
     def slots_made(self) -> int:
-        """Return for how many slots the topics were made; 0 if they do not exist. A user may see only one of them."""
-        return max(self.partitions(topics.TUPLES), self.partitions(topics.RECOVERED))
+        """Return for how many slots there are topics; 0 if they do not exist. A user may see only one of them."""
+        return self.partitions(topics.TUPLES) or self.partitions(topics.RECOVERED)
+
+    def raise_slots(self, count: int) -> None:
+        """Give the topics that have a partition a slot so many partitions, if they have fewer.
+
+        `tuples` is the last one. So whoever goes by its partitions, as `with_slots` does, finds the others ready.
+
+        Raises:
+            LogError: the broker does not answer, or does not let this user add partitions, or the settings do not.
+        """
+        for topic in (topics.CONTEXTS, topics.RECOVERED, topics.TUPLES):
+            name = self._settings.prefix + topic
+            if (there := self.partitions(topic)) >= count:
+                continue
+            if self._settings.topics == "check":
+                raise LogError(
+                    f"topic {name}: found {there} partitions, expected {count} or more; "
+                    '[kafka] topics = "check": add them first to contexts, then to recovered, then to tuples'
+                )
+            try:
+                for future in self.admin().create_partitions([NewPartitions(name, count)]).values():
+                    future.result(timeout=_ADMIN_S)
+            except TimeoutError:
+                raise LogError(f"topic {name}: does not have {count} partitions after {_ADMIN_S:.0f} s") from None
+            except KafkaException as error:
+                raise LogError(f"topic {name}: cannot have {count} partitions: {said(error)}") from error
+            deadline_s = time.monotonic() + _SEEN_S
+            while self.partitions(topic) < count:
+                if time.monotonic() > deadline_s:
+                    raise LogError(f"topic {name}: the broker does not show {count} partitions in {_SEEN_S:g} s")
+                time.sleep(_LOOK_S)
 
     def with_slots(self, settings: Settings) -> Settings:
-        """Return the settings with the number of slots for which the topics were made.
+        """Return the settings with the number of slots that the topics have, if that is more than `[slots] count`.
 
-        It changes only if `[slots] most` allows more than `[slots] count`, and stays between the two.
+        They have more where `[slots] most` allowed it when they were made, or where slots were added since.
         """
         slots = settings.slots
-        if not slots.grow:
-            return settings
-        found = min(max(self.slots_made(), slots.count), slots.most)
+        found = max(self.slots_made(), slots.count)
         return settings.model_copy(update={"slots": slots.model_copy(update={"count": found})})
 
     def topic_config(self, topic: str) -> dict[str, str]:

@@ -39,6 +39,10 @@ SHORT: dict[str, Any] = {
     "request.timeout.ms": 500,
     "message.max.bytes": 8_000_000,
 }
+_NO_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001 - its public constant
+"""The error by which the client says that it knows of no such partition."""
+_REFRESH_S = 1.0
+"""Longest wait for the partitions of a topic, in seconds. A service's loop waits as long."""
 
 
 class KafkaProducer:
@@ -56,7 +60,13 @@ class KafkaProducer:
         callback = None if delivered is None else partial(self._report, delivered)
         name = self._prefix + topic
         try:
-            self._producer.produce(name, value=value, key=key, partition=partition, on_delivery=callback)
+            try:
+                self._producer.produce(name, value=value, key=key, partition=partition, on_delivery=callback)
+            except KafkaException as error:
+                if error.args[0].code() != _NO_PARTITION:
+                    raise
+                self._refresh(name)
+                self._producer.produce(name, value=value, key=key, partition=partition, on_delivery=callback)
         except KafkaException as error:  # the client knows already that there is no such topic, or no right to it
             self.poll()  # a producer that has ended raises here, and says why
             raise LogError(f"{topic}/{partition}: {said(error)}") from error
@@ -67,8 +77,13 @@ class KafkaProducer:
         messages: list[dict[str, Any]] = [{"key": key, "value": value} for key, value in pairs]
         if delivered is not None:
             messages[-1]["callback"] = partial(self._report, delivered)
+        name = self._prefix + topic
         try:
-            queued = int(self._producer.produce_batch(self._prefix + topic, messages, partition))
+            queued = int(self._producer.produce_batch(name, messages, partition))
+            trouble = messages[0].pop("_error", None) if queued == 0 else None
+            if trouble is not None and trouble.code() == _NO_PARTITION:
+                self._refresh(name)
+                queued = int(self._producer.produce_batch(name, messages, partition))
         except KafkaException as error:
             self.poll()
             raise LogError(f"{topic}/{partition}: {said(error)}") from error
@@ -90,6 +105,11 @@ class KafkaProducer:
         self._producer.purge()
         with contextlib.suppress(LogError):
             self.flush(0.5)
+
+    def _refresh(self, name: str) -> None:
+        """Ask for a topic's partitions, since some may have been added: by itself the client asks every few minutes."""
+        with contextlib.suppress(KafkaException):
+            self._producer.list_topics(name, timeout=_REFRESH_S)
 
     def _report(self, delivered: Delivered, error: KafkaError | None, message: Message) -> None:
         offset = message.offset()

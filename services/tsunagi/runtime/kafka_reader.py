@@ -71,9 +71,12 @@ class KafkaReader:
         self._consumer = make_client(Consumer, options)
         self._prefix = prefix
         self._next: dict[tuple[str, int], int] = {}  # the offset of the next record of each assigned partition
+        self._highest: dict[str, int] = {}  # the highest partition of each topic that was assigned so far
         self._heard_at = time.monotonic()
 
     def assign(self, positions: Iterable[Position]) -> None:
+        positions = list(positions)
+        self._learn(positions)
         wanted = [self._placed(item) for item in positions]
         self._next = {(item.topic, item.partition): item.offset for item in wanted}
         self._heard_at = time.monotonic()
@@ -84,6 +87,7 @@ class KafkaReader:
 
     def add(self, position: Position) -> None:
         self.remove(position.topic, position.partition)
+        self._learn([position])
         position = self._placed(position)
         self._consumer.incremental_assign([self._place(position)])
         self._next[position.topic, position.partition] = position.offset
@@ -170,6 +174,16 @@ class KafkaReader:
         """
         with contextlib.suppress(KafkaException):
             self._consumer.list_topics(name, timeout=_REFRESH_S)
+
+    def _learn(self, positions: Iterable[Position]) -> None:
+        """Ask for the metadata of topics of which higher partitions are wanted than before, since these may be new."""
+        highest: dict[str, int] = {}
+        for item in positions:
+            highest[item.topic] = max(item.partition, highest.get(item.topic, 0))
+        for topic, partition in highest.items():
+            if partition > self._highest.setdefault(topic, partition):
+                self._highest[topic] = partition
+                self._refresh(self._prefix + topic)
 
     def _look_after(self, max_records: int) -> list[Message]:
         """Ask whether the log has more records. If it has, and they do not come, go on with another client.

@@ -370,6 +370,7 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "busy_limit_us": Whole(0, INT64_MAX),
         "declared": DETAIL,
         "query": PART,
+        "move_us": TIME,
     },
     "Plan": {
         "version": VERSION,
@@ -400,7 +401,15 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "max_recovery_s": Real(0.0, np.inf),
         "priority": WORD,
     },
-    "Placement": {"serial": COUNT, "slots": NUMBER, "slot": SENSORS, "table_sha256": SHA256},
+    "Placement": {
+        "serial": COUNT,
+        "slots": NUMBER,
+        "slot": SENSORS,
+        "table_sha256": SHA256,
+        "before": SENSORS,
+        "from_us": TIME,
+        "move": WORD,
+    },
     "HelperRequest": {"slot": NUMBER, "epoch": COUNT, "sensor": SENSORS, "from_step": Whole(NOT_YET, MAX_TIME_US)},
     "RecoveryTarget": {
         "as_configured": FLAG,

@@ -20,6 +20,7 @@ from tsunagi.recovery.model import Model
 from tsunagi.runtime.columns import pack_floats, pack_sensors
 from tsunagi.runtime.log import TUPLES, Record
 from tsunagi.runtime.messages import VERSION, LogRecord, ModelChange, Ownership, SlotSettings, TupleBatch
+from tsunagi.runtime.moving import SensorSlots
 from tsunagi.runtime.sensors import SensorTable, read_sensors
 from tsunagi.runtime.settings import LOCAL, ConfigError, Settings, SizeSettings
 from tsunagi.scaler.placing import place_sensors
@@ -83,7 +84,9 @@ class _Feed:
     def __init__(self, settings: Settings, table: SensorTable) -> None:
         placed = place_sensors(settings, table)
         largest = int(np.bincount(placed, minlength=settings.slots.count).argmax())
-        self.config = SlotConfig.make(settings, table, placed, largest, statements=_statements(settings))
+        self.config = SlotConfig.make(
+            settings, table, SensorSlots.fixed(placed), largest, statements=_statements(settings)
+        )
         file = settings.recovery.model
         model = Model.load(Path(file)) if file and settings.query.mode == "steps" else None
         stream = build_chain(self.config, None).stream

@@ -71,13 +71,14 @@ class Elastic:
         scaler = settings.scaler
         self.rescale = Rescale(scaler.workers, scaler.boot_of, settle_s, now, launches=launcher is not None)
         self.runner = make_policy_runner(scaler, now_s, ponder, settings.paper.hour_s)
-        self.views: dict[int, SlotView] = {slot: SlotView() for slot in range(settings.slots.count)}
+        self.views: dict[int, SlotView] = {}
+        self._loads: dict[int, SlotLoad] = {}
+        self.grow(settings.slots.count)
         self.capacities = Capacities(scaler)
         self._planner = planner
         self._logger = logger
         self._launcher_thread = None if launcher is None else LauncherThread(launcher, logger)
         self._placer = Placer()
-        self._loads = {slot: SlotLoad() for slot in self.views}
         self._saturation = Saturation()
         self._delays = Delays(scaler.slo_s)
         self._latency_at = now
@@ -89,6 +90,11 @@ class Elastic:
         self._by_hand = False
         self._asked: dict[str, int] | None = None  # what the policy has asked for last in `plan`
         self._named: dict[str, set[tuple[str, ...]]] = {}
+
+    def grow(self, slots: int) -> None:
+        """Take note that there are so many slots, or more."""
+        for slot in range(len(self.views), slots):
+            self.views[slot], self._loads[slot] = SlotView(), SlotLoad()
 
     def on_heartbeat(self, beat: Heartbeat, now: float) -> None:
         """Take note of what a worker says about its slots."""

@@ -27,11 +27,16 @@ class FleetMetrics:
         self.targets = targets([])
         self._clock = clock
         self._roster = Roster()
-        self._monitors = [SlotMonitor(slot) for slot in range(settings.slots.count)]
+        self._monitors: list[SlotMonitor] = []
+        self.grow(settings.slots.count)
         self._aged: set[tuple[str, str]] = set()
         self._next_at = clock.monotonic()
         metrics.STEP_S.set(settings.slide_us / 1e6)
         metrics.RETENTION_S.set(settings.kafka.retention_s)
+
+    def grow(self, slots: int) -> None:
+        """Take note that there are so many slots, or more."""
+        self._monitors += [SlotMonitor(slot) for slot in range(len(self._monitors), slots)]
 
     def on_heartbeat(self, beat: Heartbeat, record: Record, *, old: bool) -> None:
         """Take note of a heartbeat, also of the scaler's own; `old`: it was in the log before this scaler began."""

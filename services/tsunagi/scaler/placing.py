@@ -61,6 +61,12 @@ def place_sensors(settings: Settings, table: SensorTable) -> Sensors:
     return placed
 
 
+def with_slots(settings: Settings, count: int) -> Settings:
+    """Return the settings with this number of slots, if they have fewer."""
+    slots = settings.slots
+    return settings.model_copy(update={"slots": slots.model_copy(update={"count": max(count, slots.count)})})
+
+
 def step_seconds(model: Model) -> float:
     """Return the seconds that recovery takes for a step of these sensors here; other sensors miss in each step."""
     recovery, draw, taken = Recovery(model), np.random.default_rng(0), []
@@ -122,8 +128,7 @@ def _over_budget(settings: Settings, placed: Sensors, table: SensorTable) -> _Ov
 def budget_warning(settings: Settings, table: SensorTable, placed: Sensors) -> str:
     """Return "" if a step of the largest slot fits its budget, as measured; else a text that says what to do.
 
-    Few slots recover better and cost less (docs/explanation/recovery.md), until the step of one takes too long. Their
-    number is fixed when the topics are made.
+    Few slots recover better and cost less (docs/explanation/recovery.md), until the step of one takes too long.
     """
     over = _over_budget(settings, placed, table) if settings.recovery.model else None
     if over is None:
@@ -131,5 +136,5 @@ def budget_warning(settings: Settings, table: SensorTable, placed: Sensors) -> s
     count, slide_ms = settings.slots.count, 1000 * settings.steps.slide_s
     return (
         f"a step of slot {over.slot} ({over.sensors} sensors) takes {1000 * over.seconds:.0f} ms of {slide_ms:.0f} ms; "
-        f"make topics with about {_enough(count, over.ratio)} slots ([slots] count, or most) instead of {count}"
+        f"`tsunagi slots {_enough(count, over.ratio)}` makes that many of {count}"
     )

@@ -48,6 +48,10 @@ class Planner:
         self._serial = 0
         self._first_seen: float | None = None
 
+    def grow(self, slots: int) -> None:
+        """Take note that there are so many slots, or more."""
+        self._slots = max(self._slots, slots)
+
     @property
     def assignments(self) -> Mapping[int, Assignment]:
         """The newest assignment of each slot that was read from `plan`."""

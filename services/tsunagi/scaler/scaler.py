@@ -25,7 +25,8 @@ from tsunagi.scaler.elastic import Elastic
 from tsunagi.scaler.fleet_metrics import FleetMetrics
 from tsunagi.scaler.launchers import make_launcher
 from tsunagi.scaler.leadership import Leadership
-from tsunagi.scaler.placing import budget_warning, place_sensors
+from tsunagi.scaler.mover import Mover
+from tsunagi.scaler.placing import budget_warning, place_sensors, with_slots
 from tsunagi.scaler.planner import Planner
 from tsunagi.scaler.policy_runner import Ponder, at_once
 from tsunagi.standby.detector import Detector
@@ -62,6 +63,7 @@ class Scaler:
         self._fatal: LogError | None = None
         self._words = Words()
         self._placement: Placement | None = None
+        self._mover = Mover(settings.slide_us)
         self._placed = 0  # how many rows of the table have a slot
         incarnation = clock.now_us() * 1000
         self._heard = HeartbeatFilter()
@@ -125,6 +127,8 @@ class Scaler:
         metrics.LEADS.set(float(leads))
         if leads and len(self._table) > self._placed:
             self._place()
+        if leads and self._placement is not None and len(self._table) <= self._placed:
+            self._move_on(self._placement, now)
         if leads and self.detector.settled(now):
             self.elastic.turn(alive, now)  # first, since it drops the goal of a slot that was taken over
             self._plan(now)
@@ -180,6 +184,8 @@ class Scaler:
             self.planner.on_assignment(assignment)
         elif kind == "placement":
             self._placement = plan.placement
+            for part in (self.planner, self.elastic, self.outside):
+                part.grow(plan.placement.slots)
         elif kind == "workers":
             self.elastic.on_workers(plan.workers)
         elif kind == KEY:
@@ -211,6 +217,7 @@ class Scaler:
         """
         known = self._placement
         before = columns.sensors(b"" if known is None else known.slot)
+        settings = self._settings if known is None else with_slots(self._settings, known.slots)
         if known is not None:
             self._table.check_placed(len(before), known.table_sha256)
         if self._words.in_force(KEY) == (0, -1):
@@ -219,19 +226,28 @@ class Scaler:
         self._placed = len(self._table)
         if len(before) == len(self._table):
             return
-        placed = place_sensors(self._settings, self._table).copy()
+        placed = place_sensors(settings, self._table).copy()
         placed[: len(before)] = before
-        placement = Placement(
-            serial=self._words.next("placement"),
-            slots=self._settings.slots.count,
-            slot=columns.pack_sensors(placed),
-            table_sha256=self._table.digest(),
-        )
-        self._logger.info("placement", sensors=len(placed), slots=self._settings.slots.count)
+        placement = Placement()
+        if known is not None:
+            placement.CopyFrom(known)  # what it says of the last move
+        placement.serial = self._words.next("placement")
+        placement.slots = settings.slots.count
+        placement.slot = columns.pack_sensors(placed)
+        placement.table_sha256 = self._table.digest()
+        self._logger.info("placement", sensors=len(placed), slots=placement.slots)
         self._write("placement", Plan(version=VERSION, placement=placement))
-        warning = "" if known is not None else budget_warning(self._settings, self._table, placed)
+        warning = "" if known is not None else budget_warning(settings, self._table, placed)
         if warning:
             self._logger.warning("too few slots", detail=warning)
+
+    def _move_on(self, placement: Placement, now: float) -> None:
+        """Take the next step of a move of sensors between slots, if there is one to take."""
+        after = self._mover.turn(placement, self.detector.beats().values(), now)
+        if after is not None:
+            after.serial = self._words.next("placement")
+            self._logger.info("sensors move between slots", phase=after.move, from_us=after.from_us)
+            self._write("placement", Plan(version=VERSION, placement=after))
 
     def _write(self, key: str, plan: Plan) -> None:
         def delivered(error: LogError | None, _offset: int) -> None:

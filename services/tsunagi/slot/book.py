@@ -23,6 +23,10 @@ class Book(Protocol):
     edges: dict[str, SlotEdge]
 
     @property
+    def coming(self) -> frozenset[str]:
+        """Edges all of whose sensors come to the slot with a move: steps wait for them from its boundary on."""
+
+    @property
     def punctuated(self) -> int:
         """Steps up to here may close although no edge has delivered them."""
 
@@ -86,7 +90,7 @@ def renew_book(before: Book, earlier: SlotConfig, config: SlotConfig) -> tuple[B
         waiting = before.open_batches()
         book.restore(before.edge_states(), waiting + before.lent_batches() if config.changeable else waiting)
         if config.changeable:
-            for name in book.edges.keys() - before.edges.keys():
+            for name in book.edges.keys() - before.edges.keys() - book.coming:
                 book.edges[name].out_from = book.cursor
         return book, []
     units = earlier.slide_us, config.slide_us

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from tsunagi.runtime.columns import Sensors
+from tsunagi.runtime.moving import HELD, SensorSlots, first_step
 from tsunagi.runtime.ranges import MAX_TIME_US
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
@@ -54,6 +55,11 @@ class SlotConfig:
         changeable: whether the sensors table may change while the slot runs. Then no step waits for an edge that is new
             to the slot until its first batch comes, and of a batch only those values are refused whose sensors the
             slot does not know of this edge.
+        move_us: the boundary of a move of sensors between slots, an event time in microseconds; 0 = no sensor of the
+            slot is moving (tsunagi.runtime.moving).
+        coming: sensors that are the slot's in steps that end after `move_us`.
+        going: sensors that are the slot's in steps that end at `move_us` at the latest.
+        held: no step closes that ends after `move_us`, since not all slots are known to be ready.
     """
 
     slot: int
@@ -77,13 +83,17 @@ class SlotConfig:
     former: tuple[tuple[int, str], ...] = ()
     changeable: bool = False
     fills: tuple[tuple[str, int], ...] = ()
+    move_us: int = 0
+    coming: tuple[int, ...] = ()
+    going: tuple[int, ...] = ()
+    held: bool = False
 
     @classmethod
     def make(
         cls,
         settings: Settings,
         table: SensorTable,
-        slot_of: Sensors,
+        slots: SensorSlots,
         slot: int,
         *,
         auth: str = "",
@@ -91,9 +101,14 @@ class SlotConfig:
         fills: tuple[tuple[str, int], ...] = (),
         changeable: bool = False,
     ) -> SlotConfig:
-        """Make a slot's configuration from the settings, the sensors table and the slot of each sensor, uint32[n]."""
-        placed = [table.sensors[int(i)] for i in np.flatnonzero(slot_of[: len(table)] == slot)]
-        rows = [row for row in placed if not row.removed]
+        """Make a slot's configuration from the settings, the sensors table and the slot of each sensor."""
+        now, before = slots.now[: len(table)] == slot, slots.before[: len(table)] == slot
+        moving = slots.moving and not np.array_equal(now, before)
+        placed = [table.sensors[int(i)] for i in np.flatnonzero(now | before)]
+        rows = [row for row in placed if not row.removed and (now[row.id] or moving)]
+        former = [(row.id, row.before) for row in placed if row.before]
+        if not moving:  # a batch from before the move may be still to come
+            former += [(row.id, row.edge) for row in placed if not row.removed and not now[row.id]]
         keys = tuple(row.key for row in rows)
         names = tuple(row.name for row in rows)
         return cls(
@@ -114,10 +129,36 @@ class SlotConfig:
             statements=statements,
             state_bytes=round(settings.query.state_mb * 1e6) if statements else STATE_BYTES,
             keys=() if keys == names else keys,
-            former=tuple((row.id, row.before) for row in placed if row.before),
-            changeable=changeable,
+            former=tuple(sorted(former)),
+            changeable=changeable or moving,
             fills=fills,
+            move_us=slots.from_us if moving else 0,
+            coming=tuple(row.id for row in rows if moving and not before[row.id]),
+            going=tuple(row.id for row in rows if moving and not now[row.id]),
+            held=moving and slots.phase == HELD,
         )
+
+    @property
+    def move_step(self) -> int:
+        """The first step after the boundary of a move; without a move it means nothing."""
+        return first_step(self.move_us, self.slide_us)
+
+    @property
+    def last_step(self) -> int:
+        """The last step that may close; without a limit it is later than any step."""
+        return self.move_step - 1 if self.held else MAX_TIME_US
+
+    def ready_for_us(self, cursor: int) -> int:
+        """Return the boundary of the move that a slot is ready for whose first open step is this one; 0 = of none."""
+        return self.move_us if self.held and cursor <= self.move_step else 0
+
+    def absent(self, step: int) -> AbstractSet[int]:
+        """Return those of `sensors` that are another slot's in this step, since they come later or have gone."""
+        return self._absent[step >= self.move_step]
+
+    @cached_property
+    def _absent(self) -> tuple[AbstractSet[int], AbstractSet[int]]:
+        return frozenset(self.coming), frozenset(self.going)
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -135,7 +176,7 @@ class SlotConfig:
 
     def same_but_sensors(self, other: SlotConfig) -> bool:
         """Return whether all but the sensors, their names and their edges is equal."""
-        mine = ("sensors", "names", "edges", "keys", "former", "changeable")
+        mine = ("sensors", "names", "edges", "keys", "former", "changeable", "move_us", "coming", "going", "held")
         return replace(self, **{name: getattr(other, name) for name in mine}) == other
 
     def text(self) -> str:
@@ -153,7 +194,7 @@ class SlotConfig:
             del fields["statements"]
         if self.state_bytes == STATE_BYTES:
             del fields["state_bytes"]
-        for name in ("keys", "former", "changeable", "fills"):
+        for name in ("keys", "former", "changeable", "fills", "move_us", "coming", "going", "held"):
             if not fields[name]:
                 del fields[name]
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
@@ -179,7 +220,8 @@ class SlotConfig:
             for name in ("sensors", "names", "edges", "operators"):
                 fields[name] = tuple(fields[name])
             fields["statements"] = tuple(fields.get("statements", ()))
-            fields["keys"] = tuple(fields.get("keys", ()))
+            for name in ("keys", "coming", "going"):
+                fields[name] = tuple(fields.get(name, ()))
             for name in ("former", "fills"):
                 fields[name] = tuple((first, second) for first, second in fields.get(name, ()))
             config = cls(**fields)
@@ -192,6 +234,9 @@ class SlotConfig:
                 and all(isinstance(name, str) for name in config.keys)
                 and all(0 <= sensor <= MAX_SENSOR and isinstance(edge, str) for sensor, edge in config.former)
                 and all(0 < begin <= MAX_TIME_US for _, begin in config.fills)
+                and 0 <= config.move_us <= MAX_TIME_US
+                and {*config.coming, *config.going} <= set(config.sensors)
+                and (config.move_us > 0 or not (config.coming or config.going or config.held))
                 and 0 < config.slide_us <= MAX_TIME_US
                 and all(0 <= limit <= MAX_TIME_US for limit in (config.max_ahead_us, config.max_skew_steps))
                 and 0 <= config.max_gap_steps <= MAX_TIME_US

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,6 +62,10 @@ class Frame:
             quality=self.quality[rows],
             bound=self.bound[rows],
         )
+
+    def without(self, sensors: AbstractSet[int]) -> Frame:
+        """Return a frame without the rows of these sensors; the frame itself if there are none to leave out."""
+        return self.keep(~np.isin(self.sensor, list(sensors))) if sensors else self
 
 
 @dataclass(frozen=True, slots=True)

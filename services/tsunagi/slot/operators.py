@@ -286,7 +286,7 @@ class Chain:
         return 0.0 if self.recover is None else self.recover.operations(values)
 
     def process(self, step: int, values: Floats, helpers: Mapping[int, float] = MappingProxyType({})) -> list[Frame]:
-        """Process a closed step; return the frames that leave the chain.
+        """Process a closed step; return the frames that leave the chain, without sensors that are another slot's then.
 
         Args:
             values: float64[n], by the slot's sensors; NaN = missing.
@@ -297,7 +297,8 @@ class Chain:
         zeros = np.zeros(len(values))
         exact = np.full(len(values), EXACT, dtype=np.uint8)
         frames = self._through(Frame(step, step * self._config.slide_us, self._sensor, values, zeros, exact, zeros))
-        return [frame.keep(~np.isnan(frame.mean)) for frame in frames]
+        absent = self._config.absent(step)
+        return [frame.keep(~np.isnan(frame.mean)).without(absent) for frame in frames]
 
     def process_run(self, run: Run) -> list[Run]:
         """Process the tuples of several records; return the runs that leave the chain.

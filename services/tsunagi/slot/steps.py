@@ -32,6 +32,7 @@ class StepBook:
         skipped: how many steps were skipped because all edges had been away for longer than `max_gap_steps`.
         edges: what the log has said of each edge, by name.
         open: the batches that wait for their step to close, by step and edge.
+        coming: edges all of whose sensors come with a move: steps wait for them from its boundary on.
         helpers: sensors of other slots whose readings are wanted, each with its edge. No step waits for them.
         helper_readings: how many readings of helpers came in time, and how many too late for their step.
         in_steps: whether batches wait until their step closes.
@@ -46,6 +47,7 @@ class StepBook:
     open: dict[int, dict[str, TupleBatch]] = field(default_factory=dict)
     helpers: Mapping[int, str] = field(default_factory=dict)
     helper_readings: list[int] = field(default_factory=lambda: [0, 0])
+    coming: frozenset[str] = frozenset()
     in_steps: ClassVar[bool] = True
     together: ClassVar[int] = 1
     _lent: dict[int, dict[str, TupleBatch]] = field(default_factory=dict)  # other slots' batches, by step and edge
@@ -55,14 +57,24 @@ class StepBook:
     _passing: frozenset[str] = (
         frozenset()
     )  # edges that have none of the slot's sensors any more: no step waits for them
+    _going: frozenset[str] = frozenset()  # edges all of whose sensors go with a move
 
     def __post_init__(self) -> None:
         self._place = {sensor: place for place, sensor in enumerate(self.config.sensors)}
         self._edge_of = dict(zip(self.config.sensors, self.config.edges, strict=True))
         self._former = frozenset(self.config.former)
         self._passing = frozenset(edge for _, edge in self._former) - set(self.config.edges)
+        self.coming = self._only_with(self.config.coming)
+        self._going = self._only_with(self.config.going)
         for edge in sorted({*self.config.edges, *self._passing}):
             self.edges.setdefault(edge, SlotEdge())
+
+    def _only_with(self, ids: Sequence[int]) -> frozenset[str]:
+        """Return the edges that have some of these of the slot's sensors, and no others."""
+        here, moving = self._edge_of, set(ids)
+        return frozenset(here[sensor] for sensor in moving) - {
+            edge for sensor, edge in here.items() if sensor not in moving
+        }
 
     def take(self, chain: Chain, batches: Sequence[TupleBatch], appended_us: Sequence[int]) -> Iterator[Taken]:
         """Take in batches; yield those that are refused. The others wait until their steps close."""
@@ -117,16 +129,22 @@ class StepBook:
             return "duplicate"
         if all(other.last_step == NOT_YET for other in self.edges.values()):
             # This is the slot's first batch. Nobody will send steps that are further back than clocks may differ.
-            self.cursor = max(self.cursor, batch.step - self.config.max_skew_steps)
+            self._skip_to(batch.step - self.config.max_skew_steps)
         edge.last_step = batch.step
         edge.out_from = NEVER
         return ""
 
     def _known(self, batch: TupleBatch) -> npt.NDArray[np.bool_]:
-        """Return of which sensors the batch's edge may send, bool[n]: they are its own, or were before."""
-        edge, pairs = batch.edge, self._former
+        """Return of which sensors the batch's edge may send, bool[n]: they are its own, or were before.
+
+        A sensor that moves to another slot, or from one, is the slot's on one side of the move's boundary alone.
+        """
+        edge, pairs, absent = batch.edge, self._former, self.config.absent(batch.step)
         return np.array(
-            [self._edge_of.get(sensor) == edge or (sensor, edge) in pairs for sensor in sensors(batch.sensor).tolist()],
+            [
+                (self._edge_of.get(sensor) == edge or (sensor, edge) in pairs) and sensor not in absent
+                for sensor in sensors(batch.sensor).tolist()
+            ],
             dtype=bool,
         )
 
@@ -177,7 +195,12 @@ class StepBook:
 
     def awaited(self, step: int) -> list[str]:
         """Return the names of the edges that a step waits for."""
-        return [name for name, edge in self.edges.items() if edge.awaited(step) and name not in self._passing]
+        moving = self.coming if step < self.config.move_step else self._going
+        return [
+            name
+            for name, edge in self.edges.items()
+            if edge.awaited(step) and name not in self._passing and name not in moving
+        ]
 
     def due(self, step: int) -> bool:
         """Return whether the step's time has come: an edge or a Punctuation has reached it."""
@@ -188,12 +211,13 @@ class StepBook:
     def close(self) -> list[ClosedStep]:
         """Close all steps that can be closed, in order, and return them."""
         closed = []
-        while not self.awaited(self.cursor) and self.due(self.cursor):
+        while self.cursor <= self.config.last_step and not self.awaited(self.cursor) and self.due(self.cursor):
             if self.open:
                 first = min(self.open)
                 if first - self.cursor > self.config.max_gap_steps:
-                    self.skipped += first - self.cursor
-                    self.cursor = first
+                    before = self.cursor
+                    self._skip_to(first)
+                    self.skipped += self.cursor - before
                     continue
             batches = self.open.pop(self.cursor, {})
             in_order = tuple(batches[edge] for edge in sorted(batches))
@@ -203,6 +227,10 @@ class StepBook:
         for step in [step for step in self._lent if step < self.cursor]:
             del self._lent[step]
         return closed
+
+    def _skip_to(self, step: int) -> None:
+        """Move on to this step, but not beyond the last one that may close."""
+        self.cursor = max(self.cursor, min(step, self.config.last_step + 1))
 
     def _helpers_of(self, batches: dict[str, TupleBatch]) -> dict[int, float]:
         """Return the helpers' readings for the step at the cursor, by sensor id."""

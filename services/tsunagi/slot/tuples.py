@@ -59,6 +59,7 @@ class TupleBook:
     in_steps: ClassVar[bool] = False
     together: ClassVar[int] = MAX_RECORDS
     punctuated = NOT_YET
+    coming: frozenset[str] = frozenset()
     helpers: Mapping[int, str] = MappingProxyType({})
     helper_readings: Sequence[int] = (0, 0)
 

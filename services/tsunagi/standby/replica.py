@@ -86,6 +86,7 @@ class Published(NamedTuple):
     taking_up: bool
     declared: str
     queries: tuple[QueryBeat, ...]
+    move_us: int
 
 
 class Replica:
@@ -247,6 +248,7 @@ class Replica:
             taking_up=said.taking_up,
             declared=said.declared,
             query=said.queries,
+            move_us=said.move_us,
         )
 
     def _publish(self, now: float) -> Published:
@@ -274,6 +276,7 @@ class Replica:
             taking_up=isinstance(self._handler, OwnStage) and self._handler.promotion is not None,
             declared=shared.trust.contradiction or shared.scan.declared,
             queries=_queries(slot) if owns else (),
+            move_us=slot.config.ready_for_us(slot.cursor) if owns and slot.config is not None else 0,
         )
 
     # ---- stages ------------------------------------------------------------------------------------------------

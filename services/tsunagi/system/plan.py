@@ -34,8 +34,9 @@ def append_plan(source: Log, records: Mapping[str, Plan]) -> None:
     left = dict(records)
     words = _words(source)
     for _ in range(_TRIES):
+        serials = {key: words.in_force(key)[0] + 1 for key in left}
         for key, plan in left.items():
-            plan.serial = words.in_force(key)[0] + 1
+            (plan.placement if plan.HasField("placement") else plan).serial = serials[key]
         places = _append(source, left)
         words = _words(source)
         # Of two records with the same serial the first is in force. One with a greater serial is a later request, and
@@ -44,7 +45,7 @@ def append_plan(source: Log, records: Mapping[str, Plan]) -> None:
         left = {
             key: plan
             for key, plan in left.items()
-            if found[key][0] <= plan.serial and found[key] != (plan.serial, places[key])
+            if found[key][0] <= serials[key] and found[key] != (serials[key], places[key])
         }
         if not left:
             return

@@ -20,6 +20,7 @@ from tsunagi.runtime.messages import (
     RecoveryTarget,
     StandbyTarget,
 )
+from tsunagi.runtime.moving import SensorSlots
 from tsunagi.runtime.plan import MOVE, Words
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings, Target
@@ -134,7 +135,7 @@ class PlanBook:
         """
         if self.placement is None:
             return
-        placed, model_sha256 = columns.sensors(self.placement.slot), self._model_in_force()
+        slots, model_sha256 = SensorSlots.of(self.placement), self._model_in_force()
         settings = with_target(self._settings, self._recovery, self._logger)
         for assignment in self._assignments.values():
             if self._node not in (assignment.owner, assignment.secondary):
@@ -142,7 +143,7 @@ class PlanBook:
             config = SlotConfig.make(
                 settings,
                 self.table,
-                placed,
+                slots,
                 assignment.slot,
                 auth=self._auth,
                 statements=self._texts,

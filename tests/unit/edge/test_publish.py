@@ -16,6 +16,7 @@ from tsunagi.edge.window import ClosedWindow
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.columns import floats, pack_sensors, sensors
 from tsunagi.runtime.messages import LogRecord, Placement, TupleBatch
+from tsunagi.runtime.moving import AGREED, DONE, HELD
 from tsunagi.runtime.sensors import Sensor
 
 OWN = tuple(Sensor(number, f"s{number}", "e") for number in (1, 2, 4, 9))
@@ -109,6 +110,23 @@ def test_slots_that_ask_for_helpers_get_these_sensors_beside_their_own(edge: Edg
     edge.client.sent.clear()
     edge.publish(8)
     assert sorted(edge.client.batches()) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("phase", "later"), [(HELD, {0: [1, 2], 2: [4]}), (AGREED, {1: [1], 2: [2, 4]}), (DONE, {1: [1], 2: [2, 4]})]
+)
+def test_sensors_move_to_other_slots_behind_the_boundary(edge: Edge, phase: str, later: dict[int, list[int]]) -> None:
+    moved = Placement(
+        serial=2, slots=4, slot=pack_sensors([3, 1, 2, 3, 2]), before=PLACEMENT.slot, from_us=8000, move=phase
+    )
+    edge.publisher.help({2: frozenset({2})})
+    edge.publisher.place(moved)
+    for step, expected in ((7, {0: [1, 2], 2: [4]}), (8, {0: [1, 2], 2: [4]}), (9, later)):
+        edge.client.sent.clear()
+        edge.publish(step)
+        found = edge.client.batches()
+        assert {slot: sensors(batch.sensor).tolist() for slot, batch in found.items()} == expected, step
+        assert sensors(found[2].helper).tolist() == ([] if 2 in expected[2] else [2]), step
 
 
 def test_the_client_holds_so_many_records_and_the_others_wait_their_turn(

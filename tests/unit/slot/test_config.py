@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.slot.small_slot import make_config
 from tsunagi.runtime.columns import U32
+from tsunagi.runtime.moving import SensorSlots
 from tsunagi.runtime.ranges import MAX_TIME_US
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import OperatorSettings, QuerySettings, Settings, StepsSettings
@@ -39,7 +40,7 @@ def test_it_is_made_of_the_slots_own_sensors() -> None:
         steps=StepsSettings(interval_s=0.5, window=4, slide=2, max_ahead_s=3.0, max_gap_s=7.0),
         query=QuerySettings(operators=(OperatorSettings(use="aggregate", window=2),)),
     )
-    config = SlotConfig.make(settings, table, np.array([1, 0, 1, 1, 0, 1, 1], dtype=U32), 1)
+    config = SlotConfig.make(settings, table, SensorSlots.fixed(np.array([1, 0, 1, 1, 0, 1, 1], dtype=U32)), 1)
     assert config.sensors == (0, 2, 3)
     assert config.names == ("s0", "s2", "s3")
     assert config.edges == ("e0", "e0", "e1")

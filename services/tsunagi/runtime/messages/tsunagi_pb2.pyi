@@ -625,7 +625,7 @@ class QueryBeat(_message.Message):
     def __init__(self, name: _Optional[str] = ..., since: _Optional[int] = ..., rows: _Optional[int] = ..., state_bytes: _Optional[int] = ..., late: _Optional[int] = ..., fault: _Optional[str] = ..., filled_to: _Optional[int] = ...) -> None: ...
 
 class SlotBeat(_message.Message):
-    __slots__ = ("slot", "role", "epoch", "position", "busy_offset", "busy_until", "busy_us", "ready", "reason", "step", "record_us", "batch_size", "lag", "record_tuples", "taking_up", "send_us", "wait_us", "busy_limit_us", "declared", "query")
+    __slots__ = ("slot", "role", "epoch", "position", "busy_offset", "busy_until", "busy_us", "ready", "reason", "step", "record_us", "batch_size", "lag", "record_tuples", "taking_up", "send_us", "wait_us", "busy_limit_us", "declared", "query", "move_us")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -646,6 +646,7 @@ class SlotBeat(_message.Message):
     BUSY_LIMIT_US_FIELD_NUMBER: _ClassVar[int]
     DECLARED_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
+    MOVE_US_FIELD_NUMBER: _ClassVar[int]
     slot: int
     role: str
     epoch: int
@@ -666,7 +667,8 @@ class SlotBeat(_message.Message):
     busy_limit_us: int
     declared: str
     query: _containers.RepeatedCompositeFieldContainer[QueryBeat]
-    def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ..., record_tuples: _Optional[float] = ..., taking_up: _Optional[bool] = ..., send_us: _Optional[float] = ..., wait_us: _Optional[int] = ..., busy_limit_us: _Optional[int] = ..., declared: _Optional[str] = ..., query: _Optional[_Iterable[_Union[QueryBeat, _Mapping]]] = ...) -> None: ...
+    move_us: int
+    def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ..., record_tuples: _Optional[float] = ..., taking_up: _Optional[bool] = ..., send_us: _Optional[float] = ..., wait_us: _Optional[int] = ..., busy_limit_us: _Optional[int] = ..., declared: _Optional[str] = ..., query: _Optional[_Iterable[_Union[QueryBeat, _Mapping]]] = ..., move_us: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "workers", "system", "query", "model", "table", "serial", "mac")
@@ -772,16 +774,22 @@ class StandbyTarget(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., as_configured: _Optional[bool] = ..., batch_size: _Optional[int] = ..., policy: _Optional[str] = ..., max_bandwidth: _Optional[float] = ..., max_recovery_s: _Optional[float] = ..., priority: _Optional[str] = ...) -> None: ...
 
 class Placement(_message.Message):
-    __slots__ = ("serial", "slots", "slot", "table_sha256")
+    __slots__ = ("serial", "slots", "slot", "table_sha256", "before", "from_us", "move")
     SERIAL_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     TABLE_SHA256_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    FROM_US_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
     serial: int
     slots: int
     slot: bytes
     table_sha256: str
-    def __init__(self, serial: _Optional[int] = ..., slots: _Optional[int] = ..., slot: _Optional[bytes] = ..., table_sha256: _Optional[str] = ...) -> None: ...
+    before: bytes
+    from_us: int
+    move: str
+    def __init__(self, serial: _Optional[int] = ..., slots: _Optional[int] = ..., slot: _Optional[bytes] = ..., table_sha256: _Optional[str] = ..., before: _Optional[bytes] = ..., from_us: _Optional[int] = ..., move: _Optional[str] = ...) -> None: ...
 
 class HelperRequest(_message.Message):
     __slots__ = ("slot", "epoch", "sensor", "from_step")

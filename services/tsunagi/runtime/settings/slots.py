@@ -11,9 +11,12 @@ from tsunagi.runtime.settings.section import Few, Section
 
 
 class SlotsSettings(Section):
-    """Units of work: partitions of `tuples`, fixed when the topics are made."""
+    """Units of work: partitions of `tuples`. `tsunagi slots` gives a running system more."""
 
-    count: Few = Field(2, description="slots, and partitions of tuples and recovered")
+    count: Few = Field(
+        2,
+        description="slots, and partitions of tuples and recovered, at first; some may have been added since",
+    )
     most: int = Field(
         0,
         ge=0,
