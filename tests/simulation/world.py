@@ -49,8 +49,8 @@ from tsunagi.runtime.testing import MemoryLog
 from tsunagi.scaler.scaler import Scaler
 from tsunagi.slot.parsing import parse
 from tsunagi.standby import actions as act
-from tsunagi.standby.detector import Detector
 from tsunagi.standby.replica import Replica
+from tsunagi.worker.hearing import Hearing
 from tsunagi.worker.host import ANNOUNCE_S, ReplicaHost
 from tsunagi.worker.lifelines import Lifelines
 
@@ -83,12 +83,12 @@ class SimLifelines(Lifelines):
         super().__init__()
         self._world, self._name, self._seen = world, name, len(world.ended)
 
-    def watch(self, replicas: Iterable[Replica], detector: Detector, now: float) -> None:
+    def watch(self, replicas: Iterable[Replica], hearing: Hearing, now: float) -> None:
         del replicas
         ended, self._seen = self._world.ended[self._seen :], len(self._world.ended)
         for node, incarnation in ended:
             if not self._world.cut.keys() & {node, self._name}:
-                detector.hint(node, incarnation, now)
+                hearing.hint(node, incarnation, now)
 
 
 class World:

@@ -205,6 +205,7 @@ class EdgePublisher:
         delivered: how many records the log has acknowledged.
         unplaced_values: how many values and events were not sent because the placement does not know their sensors yet.
         lent_values: how many values were sent to slots of other sensors, which had asked for helpers.
+        slots: the slots that have sensors of this edge; of_slots: how many slots there are, by the placement.
         last_step: the newest step handed over; None before the first.
         log_time: when the log appended the record that it acknowledged last, in microseconds by the log's clock, and
             when that acknowledgement was heard, in monotonic seconds; None before the first.
@@ -231,7 +232,8 @@ class EdgePublisher:
         self._clock = clock
         self._logger = logger
         self._slot_of: npt.NDArray[np.int64] = np.full(len(own), _NOWHERE, dtype=np.int64)
-        self._slots: list[int] = []
+        self.slots: list[int] = []
+        self.of_slots = 0
         self._lent: dict[int, npt.NDArray[np.bool_]] = {}
         self._sending = 0
         self._failure: LogError | None = None
@@ -247,7 +249,7 @@ class EdgePublisher:
         """Go on with other sensors, from the next step on. They have no places before `place` is called."""
         self._own = own
         self._slot_of = np.full(len(own), _NOWHERE, dtype=np.int64)
-        self._slots, self._lent = [], {}
+        self.slots, self._lent = [], {}
 
     def place(self, placement: Placement) -> None:
         """Send sensors where a placement says, from the next step on."""
@@ -263,7 +265,8 @@ class EdgePublisher:
         if names:
             self._logger.warning("sensors without a place", count=len(names), first=names[0], serial=placement.serial)
         self._slot_of = slot_of
-        self._slots = sorted(set(slot_of[known].tolist()))
+        self.of_slots = placement.slots
+        self.slots = sorted(set(slot_of[known].tolist()))
 
     def help(self, requests: Mapping[int, frozenset[int]]) -> None:
         """Send this edge's sensors also to the slots that ask for them, from the next step on."""
@@ -296,15 +299,15 @@ class EdgePublisher:
             columns: the columns of a tuple (CREATE STREAM), whose sensor is the only one.
             events: those of the step; they go to one slot of this edge.
         """
-        if not self._slots:
+        if not self.slots:
             self.unplaced_values += sum(item.rows for item in events)
-        where = self._slots[zlib.crc32(self._edge.encode()) % len(self._slots)] if self._slots else _NOWHERE
+        where = self.slots[zlib.crc32(self._edge.encode()) % len(self.slots)] if self.slots else _NOWHERE
         slot_of = self._slot_of[closed.places]
         self.unplaced_values += int((slot_of == _NOWHERE).sum())
-        for slot in self._slots if not self._lent else sorted({*self._slots, *self._lent}):
+        for slot in self.slots if not self._lent else sorted({*self.slots, *self._lent}):
             here = slot_of == slot
             lent = self._lent[slot][closed.places] if slot in self._lent else _NOBODY
-            if not ((everywhere and slot in self._slots) or here.any() or lent.any()):
+            if not ((everywhere and slot in self.slots) or here.any() or lent.any()):
                 continue
             batch = TupleBatch(
                 edge=self._edge,

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import log as topics
+from tsunagi.runtime.cells import cells_made
 from tsunagi.runtime.kafka_client import ELECTING, WAIT_LINE_S, client_options, make_client
 from tsunagi.runtime.kafka_errors import ConnectionErrors, said
 from tsunagi.runtime.kafka_producer import DURABLE, SHORT, KafkaProducer
@@ -184,10 +185,14 @@ class KafkaLog:
         return max(self.partitions(topics.TUPLES), self.partitions(topics.RECOVERED))
 
     def with_slots(self, settings: Settings) -> Settings:
-        """Return the settings with the number of slots for which the topics were made.
+        """Return the settings with the numbers of slots and of cells for which the topics were made.
 
-        It changes only if `[slots] most` allows more than `[slots] count`, and stays between the two.
+        That of slots changes only if `[slots] most` allows more than `[slots] count`, and stays between the two.
         """
+        made = self.partitions(topics.HEARTBEATS)
+        if made:
+            standby = settings.standby.model_copy(update={"cells": cells_made(made)})
+            settings = settings.model_copy(update={"standby": standby})
         slots = settings.slots
         if not slots.grow:
             return settings

@@ -23,7 +23,7 @@ from tsunagi.scaler.handover import Pair
 from tsunagi.scaler.launcher import Launcher
 from tsunagi.scaler.launcher_thread import LauncherThread
 from tsunagi.scaler.load import MEASURE_S, Delays, Saturation, SlotLoad, SlotView
-from tsunagi.scaler.planner import Planner, owners_of
+from tsunagi.scaler.planner import Planner
 from tsunagi.scaler.policy import HOUR_S, PolicySettings, WorkerType
 from tsunagi.scaler.policy_by_name import make_policy
 from tsunagi.scaler.policy_runner import PolicyDecision, PolicyRunner, Ponder, ScalerMeasurement, at_once, step_of
@@ -153,7 +153,7 @@ class Elastic:
 
     def present(self, alive: Mapping[str, Heartbeat]) -> dict[int, Pair]:
         """Return who has each planned slot: the owner according to itself, the secondary according to the plan."""
-        owners = owners_of(alive)
+        owners = self._planner.owners(alive)
         return {
             slot: Pair(owners.get(slot) or wish.owner, wish.secondary)
             for slot, wish in self._planner.assignments.items()

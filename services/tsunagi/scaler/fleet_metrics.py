@@ -10,7 +10,7 @@ from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import Ack, Heartbeat
 from tsunagi.runtime.settings import Settings
 from tsunagi.scaler.roster import Node, Roster, targets
-from tsunagi.scaler.watch import SlotMonitor
+from tsunagi.scaler.watch import SlotMonitor, by_slot
 
 REFRESH_S = 1.0
 """Shortest time between two updates of metrics and targets, in seconds."""
@@ -58,9 +58,9 @@ class FleetMetrics:
         self._export_nodes(nodes, now)
         for reason, count in self._roster.take_refused().items():
             metrics.HEARTBEATS_REFUSED.labels(reason=reason).inc(count)
-        now_us = self._clock.now_us()
+        now_us, said = self._clock.now_us(), by_slot(alive)
         for slot, monitor in enumerate(self._monitors):
-            snapshot = monitor.snapshot(alive, now, now_us)
+            snapshot = monitor.snapshot(said.get(slot, ()), now, now_us)
             metrics.SLOT_PROTECTED.labels(slot=str(slot)).set(float(snapshot.protected))
             if snapshot.silence_s is not None:
                 metrics.SLOT_SILENCE_S.labels(slot=str(slot)).set(snapshot.silence_s)

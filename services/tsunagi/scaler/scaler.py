@@ -11,6 +11,7 @@ from pathlib import Path
 from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import columns, metrics
+from tsunagi.runtime.cells import SUMMARY, read_cells
 from tsunagi.runtime.clock import Clock, SteadyClock
 from tsunagi.runtime.fleet_change import differs
 from tsunagi.runtime.fleet_table import KEY, pack_table, unpack_or_none
@@ -71,7 +72,8 @@ class Scaler:
         )
         scaler = settings.scaler
         self.rivals = Leadership(NODE, incarnation, scaler.dead_s)
-        self.planner = Planner(settings.slots.count, scaler.workers, scaler.dead_s, PATIENCE_S, self.detector)
+        cells = read_cells(log, settings.slots.count)
+        self.planner = Planner(settings.slots.count, scaler.workers, scaler.dead_s, PATIENCE_S, self.detector, cells)
         launcher = None if scaler.launcher == "none" else make_launcher(settings, config)
         # Decisions and paid hours follow this clock: a wall clock that jumps must neither delay nor hurry them.
         self._steady = SteadyClock(clock)
@@ -81,14 +83,14 @@ class Scaler:
         self.outside = FleetMetrics(settings, clock)
         self._reader = log.reader()
         plan_first, plan_end = self._reader.range(PLAN, 0)
-        beats_first, self._beats_end = self._reader.range(HEARTBEATS, 0)
+        beats_first, self._beats_end = self._reader.range(HEARTBEATS, SUMMARY)
         acks_first, self._acks_end = self._reader.range(ACKS, 0)
         self._reader.assign(
             [
                 Position(PLAN, 0, plan_first),
                 # Nodes that died shortly before this start are still listed; the plan is made of the heartbeats that
                 # come now.
-                Position(HEARTBEATS, 0, max(beats_first, self._beats_end - BEATS_BACK)),
+                Position(HEARTBEATS, SUMMARY, max(beats_first, self._beats_end - BEATS_BACK)),
                 Position(ACKS, 0, acks_first),
             ]
         )

@@ -13,11 +13,11 @@ from tsunagi.runtime.settings.section import Few, Section
 class SlotsSettings(Section):
     """Units of work: partitions of `tuples`, fixed when the topics are made."""
 
-    count: Few = Field(2, description="slots, and partitions of tuples and recovered")
+    count: int = Field(2, ge=1, le=100_000, description="slots, and partitions of tuples and recovered")
     most: int = Field(
         0,
         ge=0,
-        le=10_000,
+        le=100_000,
         description="slots at most: more than count are made where a slot's recovery would take longer than half a "
         "step, by measured cost; 0 = count as it is",
     )
