@@ -1,6 +1,6 @@
 """To which partitions of `heartbeats` a node's heartbeats go, and what of them (architecture, "Cells").
 
-A cell gets what concerns its slots alone, at each heartbeat. The summary gets everything, once a second.
+A cell gets what concerns its slots alone, at each heartbeat, in short. The summary gets everything, once a second.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import Protocol
 
 from tsunagi.runtime.cells import ONE, SUMMARY, SUMMARY_S, Cells, read_cells
 from tsunagi.runtime.log import Log, LogError
-from tsunagi.runtime.messages import Heartbeat
+from tsunagi.runtime.messages import Heartbeat, SlotBeat
 
+OWNING = frozenset({"primary", "promoting"})
+"""The roles of a node that owns a slot or is taking it over."""
 LEAVE_S = 1.0
 """A cell of which a node has no slots any more gets heartbeats for this time yet, seconds: they say that it has none.
 Otherwise its last words there would be that it has."""
@@ -56,27 +58,60 @@ class CellRoutes:
         Args:
             slots: the node's slots; None = those that the heartbeat speaks of.
         """
-        cells, whole = self._cells, beat.SerializeToString()
+        cells, count = self._cells, self._count
         if cells.count == 1:
-            yield SUMMARY, whole
+            yield SUMMARY, beat.SerializeToString()
             return
-        parts = list(beat.slots)
-        held = cells.partitions([part.slot for part in parts] if slots is None else slots)
+        self._count += 1
+        long = count % self._every == 0 or beat.leaving
+        if long:
+            yield SUMMARY, beat.SerializeToString()
+        parts: dict[int, list[SlotBeat]] = {}
+        for part in beat.slots:
+            parts.setdefault(cells.partition(cells.of(part.slot)), []).append(part if long else in_short(part))
+        held = parts if slots is None else cells.partitions(slots)
         left = {partition: count - 1 for partition, count in self._due.items() if count > 1}
         self._due = left | dict.fromkeys(held, self._leave)
-        if self._count % self._every == 0 or beat.leaving:
-            yield SUMMARY, whole
-        self._count += 1
-        if len(self._due) == 1 and held:
-            yield next(iter(held)), whole
-            return
         for partition in sorted(self._due):
-            said = Heartbeat()
-            said.CopyFrom(beat)
-            if parts:
-                del said.slots[:]
-                said.slots.extend(part for part in parts if cells.partition(cells.of(part.slot)) == partition)
+            said = Heartbeat(
+                version=beat.version,
+                node=beat.node,
+                role=beat.role,
+                incarnation=beat.incarnation,
+                sequence=beat.sequence,
+                leaving=beat.leaving,
+                pid=beat.pid,
+                step=beat.step,
+                slots=parts.get(partition, ()),
+            )
+            if slots is None or long:  # nobody in a cell connects to an edge
+                said.metrics_host, said.metrics_port = beat.metrics_host, beat.metrics_port
             yield partition, said.SerializeToString()
+
+
+def in_short(part: SlotBeat) -> SlotBeat:
+    """Return what the other workers of a cell must know of a slot at each heartbeat.
+
+    Measurements, which they need less often, and what only people and the scaler read is left out.
+    """
+    if part.role in OWNING:
+        return SlotBeat(
+            slot=part.slot,
+            role=part.role,
+            epoch=part.epoch,
+            position=part.position,
+            lag=part.lag,
+            busy_offset=part.busy_offset,
+            busy_until=max(0, part.busy_until),
+            busy_us=part.busy_us,
+            busy_limit_us=part.busy_limit_us,
+            ready=part.ready,
+            taking_up=part.taking_up,
+        )
+    said = SlotBeat(slot=part.slot, role=part.role, epoch=part.epoch, ready=part.ready)
+    if part.busy_until > part.busy_offset >= 0:  # it announces records
+        said.busy_offset, said.busy_until = part.busy_offset, part.busy_until
+    return said
 
 
 class Placed(Protocol):

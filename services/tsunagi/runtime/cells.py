@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tsunagi.runtime.log import HEARTBEATS, Log
 
-SLOTS_PER_CELL = 48
+SLOTS_PER_CELL = 36
 """Slots of a cell, unless the settings say how many cells there are. Fewer leave an owner's slots too few workers that
 share them when it dies; with more a worker reads more heartbeats of slots that are not its own."""
 SUMMARY = 0
@@ -36,6 +36,10 @@ class Cells:
     def of(self, slot: int) -> int:
         """Return the cell of a slot. Cells are equally large within one slot, and their slots are neighbours."""
         return min(slot, self.slots - 1) * self.count // self.slots
+
+    def range(self, cell: int) -> tuple[int, int]:
+        """Return the first slot of a cell, and the one after its last."""
+        return -(-cell * self.slots // self.count), -(-(cell + 1) * self.slots // self.count)
 
     def partition(self, cell: int) -> int:
         """Return the partition of `heartbeats` in which a cell's heartbeats stand."""

@@ -72,6 +72,7 @@ class Scaler:
         )
         scaler = settings.scaler
         self.rivals = Leadership(NODE, incarnation, scaler.dead_s)
+        self._reader = log.reader()
         cells = read_cells(log, settings.slots.count)
         self.planner = Planner(settings.slots.count, scaler.workers, scaler.dead_s, PATIENCE_S, self.detector, cells)
         launcher = None if scaler.launcher == "none" else make_launcher(settings, config)
@@ -81,7 +82,6 @@ class Scaler:
         self.elastic = Elastic(settings, self.planner, launcher, logger, PATIENCE_S, now, now_s, ponder)
         self._producer = log.producer()
         self.outside = FleetMetrics(settings, clock)
-        self._reader = log.reader()
         plan_first, plan_end = self._reader.range(PLAN, 0)
         beats_first, self._beats_end = self._reader.range(HEARTBEATS, SUMMARY)
         acks_first, self._acks_end = self._reader.range(ACKS, 0)

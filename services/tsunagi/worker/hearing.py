@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection
 
-from tsunagi.runtime.cells import Cells
+from tsunagi.runtime.cells import ONE, Cells
 from tsunagi.runtime.log import HEARTBEATS, Log, LogError, Position, Record
 from tsunagi.runtime.messages import Heartbeat
 from tsunagi.standby.detector import Detector
@@ -35,25 +35,29 @@ class Hearing:
         interval_s: the interval of its heartbeats, seconds.
     """
 
-    def __init__(self, log: Log, cells: Cells, node: str, incarnation: int, interval_s: float) -> None:
-        self.cells = cells
+    def __init__(self, log: Log, node: str, incarnation: int, interval_s: float) -> None:
+        self._cells = ONE
         self._reader = log.reader(wait_s=BEATS_S, least_bytes=BEATS_BYTES)
         self._name = node, incarnation, interval_s
         self._detectors: dict[int, Detector] = {}  # by cell
         self._read: set[int] = set()  # cells that are read
 
-    def open(self, range_of: Range) -> None:
+    def open(self, cells: Cells, range_of: Range) -> None:
         """Begin to read where there is one cell. Of several those are read of which there are slots (`follow`).
+
+        Args:
+            cells: how the slots are divided.
 
         Raises:
             LogError: the broker does not answer.
         """
-        if self.cells.count == 1:
+        self._cells = cells
+        if cells.count == 1:
             self._begin(0, range_of)
 
     def detector(self, slot: int) -> Detector:
         """Return what judges who lives, for a slot."""
-        return self._detector(self.cells.of(slot))
+        return self._detector(self._cells.of(slot))
 
     def _detector(self, cell: int) -> Detector:
         if cell not in self._detectors:
@@ -62,13 +66,13 @@ class Hearing:
 
     def follow(self, slots: Collection[int], range_of: Range) -> None:
         """Read the cells of these slots and no others. A cell whose partition does not answer is tried again."""
-        if self.cells.count == 1:
+        if self._cells.count == 1:
             return
-        wanted = {self.cells.of(slot) for slot in slots}
+        wanted = {self._cells.of(slot) for slot in slots}
         if wanted == self._read:
             return
         for cell in self._read - wanted:
-            self._reader.remove(HEARTBEATS, self.cells.partition(cell))
+            self._reader.remove(HEARTBEATS, self._cells.partition(cell))
             self._read.discard(cell)
             self._detectors.pop(cell, None)
         for cell in sorted(wanted - self._read):
@@ -77,9 +81,9 @@ class Hearing:
 
     def _begin(self, cell: int, range_of: Range) -> None:
         """Begin a little back: the last heartbeat of a dead node says which record it was on."""
-        partition = self.cells.partition(cell)
+        partition = self._cells.partition(cell)
         first, end = range_of(HEARTBEATS, partition)
-        back = BEATS_BACK if self.cells.count == 1 else CELL_BACK
+        back = BEATS_BACK if self._cells.count == 1 else CELL_BACK
         self._reader.add(Position(HEARTBEATS, partition, max(first, end - back)))
         self._read.add(cell)
         self._detector(cell)
@@ -90,7 +94,7 @@ class Hearing:
 
     def on_heartbeat(self, beat: Heartbeat, partition: int, now: float) -> bool:
         """Take in a heartbeat in the order of its partition; return False if it is no sign of life."""
-        detector = self._detectors.get(self.cells.cell_of(partition))
+        detector = self._detectors.get(self._cells.cell_of(partition))
         return detector is not None and detector.on_heartbeat(beat, now)
 
     def hint(self, node: str, incarnation: int, now: float) -> None:

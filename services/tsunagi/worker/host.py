@@ -117,17 +117,18 @@ class ReplicaHost:
         )
         self._writer = Writer(log, node, settings.standby.context_bytes, self.incarnation, self._plan.words, logger)
         self._main = log.reader()
-        cells, interval_s = read_cells(log, settings.slots.count), settings.standby.heartbeat_s
-        self._hearing = Hearing(log, cells, node, self.incarnation, interval_s)
+        interval_s = settings.standby.heartbeat_s
+        self._hearing = Hearing(log, node, self.incarnation, interval_s)
         self._reader = SlotReader(log, logger)
         self._overload = Overload(self._main, self._reader, logger)
         self._past = OnePast(log)
         self._lifelines = lifelines
-        routes = CellRoutes(cells, interval_s)
+        self._topic_id = log.topic_id(TUPLES)
+        self._cells = read_cells(log, settings.slots.count)
+        routes = CellRoutes(self._cells, interval_s)
         self.heartbeats = Heartbeats(
             log, node, "worker", interval_s, self._fill, incarnation=self.incarnation, routes=routes
         )
-        self._topic_id = log.topic_id(TUPLES)
         self._open()
 
     # ---- start and end -----------------------------------------------------------------------------------------
@@ -135,7 +136,7 @@ class ReplicaHost:
     def _open(self) -> None:
         acks_first, _ = self._reader.range(ACKS, PARTITION_OF_ONE)
         plan_first, _ = self._reader.range(PLAN, PARTITION_OF_ONE)
-        self._hearing.open(self._reader.range)
+        self._hearing.open(self._cells, self._reader.range)
         self._main.assign([Position(ACKS, PARTITION_OF_ONE, acks_first), Position(PLAN, PARTITION_OF_ONE, plan_first)])
         self._catch_up_on(ACKS, PLAN)
         self._warm_up()
@@ -305,13 +306,16 @@ class ReplicaHost:
             if replica is not None:
                 replica.batching.set_target(self._plan.target(plan.target.slot))
             return
-        for assignment, wish in self._plan.wishes():
+        # In a large fleet most assignments are others'; in a small one each record lets all wishes be made anew.
+        one = self._cells.count > 1 and plan.WhichOneof("body") == "assignment"
+        only = plan.assignment.slot if one else None
+        for assignment, wish in self._plan.wishes(only):
             if assignment.slot in self.replicas:
                 self.replicas[assignment.slot].on_wish(wish)
             else:
                 self._take_up(assignment, wish)
         for slot, replica in self.replicas.items():
-            given = self._plan.given_away(slot)
+            given = self._plan.given_away(slot) if only in (None, slot) else None
             if given is not None:  # until it is released, it must not claim a slot that it should not own
                 replica.on_wish(replace(replica.wish, owner=given.owner, move=given.reason == MOVE))
 

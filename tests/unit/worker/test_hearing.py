@@ -21,7 +21,8 @@ class World:
         self.log = MemoryLog(self.clock, {HEARTBEATS: 1 if cells == 1 else cells + 1})
         client = self.log.client("me")
         self.range = client.reader().range
-        self.hearing = Hearing(client, Cells(8, cells), *ME, INTERVAL_S)
+        self.hearing = Hearing(client, *ME, INTERVAL_S)
+        self.hearing.open(Cells(8, cells), self.range)
         self.sequence = 0
         self.read = 0
 
@@ -49,7 +50,6 @@ class World:
 
 def both() -> World:
     world = World()
-    world.hearing.open(world.range)
     world.hearing.follow({0, 4}, world.range)
     world.run(3.0)
     return world
@@ -122,7 +122,6 @@ def test_an_ended_connection_is_a_hint_in_each_cell() -> None:
 
 def test_with_one_cell_all_is_read_from_the_start() -> None:
     world = World(cells=1)
-    world.hearing.open(world.range)
     world.run(1.0, own=(0,), other=(0,))
     assert world.read == 20
     assert world.hearing.detector(0) is world.hearing.detector(7)
