@@ -76,7 +76,7 @@ class Elastic:
         self._planner = planner
         self._logger = logger
         self._launcher_thread = None if launcher is None else LauncherThread(launcher, logger)
-        self._placer = Placer()
+        self._placer = Placer(planner.cells)
         self._loads = {slot: SlotLoad() for slot in self.views}
         self._saturation = Saturation()
         self._delays = Delays(scaler.slo_s)

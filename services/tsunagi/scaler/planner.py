@@ -35,6 +35,7 @@ class Planner:
         cells: how the slots are divided. A slot's owner and its secondary are of its cell where they can be.
 
     Attributes:
+        cells: as above.
         handover: moves slots to where they should be.
         usable: workers that may be given slots; None means all.
     """
@@ -47,7 +48,7 @@ class Planner:
         self._dead_s = dead_s
         self._patience_s = patience_s
         self._detector = detector
-        self._cells = cells
+        self.cells = cells
         # In the summary heartbeats come at its own interval.
         self._suspect_s = SUSPECT * dead_s if cells.count == 1 else max(SUSPECT * dead_s, 1.5 * SUMMARY_S)
         self.handover = Handover(detector)
@@ -141,8 +142,8 @@ class Planner:
         return wanted
 
     def _turn(self, alive: Mapping[str, Heartbeat], now: float) -> _Turn:
-        owners, several = self.owners(alive), self._cells.count > 1
-        loads = Loads(alive, self._cells)
+        owners, several = self.owners(alive), self.cells.count > 1
+        loads = Loads(alive, self.cells)
         sent = {slot: assignment for slot, (assignment, _) in self._sent.items()} if several else {}
         for slot, wish in (self._plan | sent).items():
             loads.add(slot, {wish.owner, wish.secondary, owners.get(slot, "")})
