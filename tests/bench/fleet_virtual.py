@@ -56,6 +56,9 @@ KEPT_S = 5.0
 """Heartbeats that are older are dropped from the log in memory, seconds."""
 SETTLE_S = 3.0
 """Seconds from the moment when all slots are owned and protected until figures are taken."""
+PROTECT_S = 6.0
+"""Seconds after the last death until it is looked at whether all slots have a secondary again. Those of the dead are
+planned anew once the scaler has not heard of them for two seconds."""
 BOOT_S = 90.0
 APART_S = 1.0
 """Seconds between two deaths one by one."""
@@ -125,7 +128,7 @@ class Worker:
         self._take_in = self.host._dispatch
         self.host._dispatch = self._dispatch  # type: ignore[method-assign]
         self.host._announce = self._announce  # type: ignore[method-assign]
-        self.host._gauges.due = lambda _now: False  # type: ignore[method-assign]
+        self.host._gauges.due = lambda now: now < 0.0  # type: ignore[method-assign]
         self.announced_by = 0.0
 
     def _dispatch(self, record: Record) -> None:
@@ -380,7 +383,7 @@ def bench(workers: int, slots: int, edges: int, seconds: float, kill: int, seed:
         lost |= fleet.kill(name)
     both = len(lost - fleet.ready())
     together = fleet.back(lost, 30.0)
-    fleet.run(SETTLE_S)
+    fleet.run(PROTECT_S)
     whole = figures(before, fleet.take(), fleet.now - at)
     moves = fleet.moves()
     suspected = [

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tsunagi.runtime.log import HEARTBEATS, Log
 
-SLOTS_PER_CELL = 36
+SLOTS_PER_CELL = 32
 """Slots of a cell, unless the settings say how many cells there are. Fewer leave an owner's slots too few workers that
 share them when it dies; with more a worker reads more heartbeats of slots that are not its own."""
 SUMMARY = 0

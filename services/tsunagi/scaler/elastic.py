@@ -19,6 +19,7 @@ from tsunagi.runtime.messages import Heartbeat, Workers
 from tsunagi.runtime.settings import LOCAL, ConfigError, ScalerSettings, Settings
 from tsunagi.scaler.assignments import Placer, split
 from tsunagi.scaler.capacity import Capacities
+from tsunagi.scaler.fleet_metrics import SlotGauges
 from tsunagi.scaler.handover import Pair
 from tsunagi.scaler.launcher import Launcher
 from tsunagi.scaler.launcher_thread import LauncherThread
@@ -78,6 +79,7 @@ class Elastic:
         self._launcher_thread = None if launcher is None else LauncherThread(launcher, logger)
         self._placer = Placer(planner.cells)
         self._loads = {slot: SlotLoad() for slot in self.views}
+        self._gauges = SlotGauges()
         self._saturation = Saturation()
         self._delays = Delays(scaler.slo_s)
         self._latency_at = now
@@ -241,9 +243,9 @@ class Elastic:
             self.capacities.correct(self.rescale.kind(name), rate)
             self._saturated[self.rescale.kind(name)] = rate
         for slot, view in self.views.items():
-            metrics.SLOT_RATE.labels(slot=str(slot)).set(view.rate)
-            metrics.SLOT_BACKLOG.labels(slot=str(slot)).set(view.backlog)
-            metrics.SLOT_DELAY_S.labels(slot=str(slot)).set(view.delay_s)
+            self._gauges.set(metrics.SLOT_RATE, slot, view.rate)
+            self._gauges.set(metrics.SLOT_BACKLOG, slot, view.backlog)
+            self._gauges.set(metrics.SLOT_DELAY_S, slot, view.delay_s)
         if now - self._latency_at >= LATENCY_S:
             self._latency_at = now
             for kind, latency in self._delays.take().items():

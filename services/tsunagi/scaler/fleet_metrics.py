@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from prometheus_client import Gauge
+
 from tsunagi.runtime import metrics
 from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.log import Record
@@ -14,6 +16,20 @@ from tsunagi.scaler.watch import SlotMonitor, by_slot
 
 REFRESH_S = 1.0
 """Shortest time between two updates of metrics and targets, in seconds."""
+
+
+class SlotGauges:
+    """Gauges with a value for each slot. Their children are kept: to look one up by its label takes far longer."""
+
+    def __init__(self) -> None:
+        self._children: dict[tuple[Gauge, int], Gauge] = {}
+
+    def set(self, gauge: Gauge, slot: int, value: float) -> None:
+        """Set a gauge's value for a slot."""
+        child = self._children.get((gauge, slot))
+        if child is None:
+            child = self._children[gauge, slot] = gauge.labels(slot=str(slot))
+        child.set(value)
 
 
 class FleetMetrics:
@@ -28,6 +44,7 @@ class FleetMetrics:
         self._clock = clock
         self._roster = Roster()
         self._monitors = [SlotMonitor(slot) for slot in range(settings.slots.count)]
+        self._slots = SlotGauges()
         self._aged: set[tuple[str, str]] = set()
         self._next_at = clock.monotonic()
         metrics.STEP_S.set(settings.slide_us / 1e6)
@@ -61,12 +78,12 @@ class FleetMetrics:
         now_us, said = self._clock.now_us(), by_slot(alive)
         for slot, monitor in enumerate(self._monitors):
             snapshot = monitor.snapshot(said.get(slot, ()), now, now_us)
-            metrics.SLOT_PROTECTED.labels(slot=str(slot)).set(float(snapshot.protected))
+            self._slots.set(metrics.SLOT_PROTECTED, slot, float(snapshot.protected))
             if snapshot.silence_s is not None:
-                metrics.SLOT_SILENCE_S.labels(slot=str(slot)).set(snapshot.silence_s)
-            metrics.SPARK_LAG_S.labels(slot=str(slot)).set(snapshot.spark_lag_s)
+                self._slots.set(metrics.SLOT_SILENCE_S, slot, snapshot.silence_s)
+            self._slots.set(metrics.SPARK_LAG_S, slot, snapshot.spark_lag_s)
             if snapshot.resume_age_s is not None:
-                metrics.SLOT_RESUME_AGE_S.labels(slot=str(slot)).set(snapshot.resume_age_s)
+                self._slots.set(metrics.SLOT_RESUME_AGE_S, slot, snapshot.resume_age_s)
 
     def _export_nodes(self, nodes: list[Node], now: float) -> None:
         for node in nodes:

@@ -39,6 +39,9 @@ PATIENCE_S = 8.0
 """The first plan waits this many seconds for all workers, then it takes those that are there."""
 BEATS_BACK = 20_000
 """Heartbeats before the end of the topic that a starting scaler reads, so that it knows at once who is there."""
+REST_OF_SLOT_S = 25e-6
+"""With several cells the scaler looks at all slots no more often than once in this time for each of them, seconds: half
+a second with 20,000. Looking at a slot takes some microseconds."""
 NODE = "scaler"
 """The name of all scalers. Of two that run, the one that began later acts."""
 
@@ -63,6 +66,7 @@ class Scaler:
         self._fatal: LogError | None = None
         self._words = Words()
         self._placement: Placement | None = None
+        self._plans_at = 0.0  # when it looks at what to wish next
         self._placed = 0  # how many rows of the table have a slot
         incarnation = clock.now_us() * 1000
         self._heard = HeartbeatFilter()
@@ -74,6 +78,7 @@ class Scaler:
         self.rivals = Leadership(NODE, incarnation, scaler.dead_s)
         self._reader = log.reader()
         cells = read_cells(log, settings.slots.count)
+        self._rest_s = REST_OF_SLOT_S * settings.slots.count if cells.count > 1 else 0.0
         self.planner = Planner(settings.slots.count, scaler.workers, scaler.dead_s, PATIENCE_S, self.detector, cells)
         launcher = None if scaler.launcher == "none" else make_launcher(settings, config)
         # Decisions and paid hours follow this clock: a wall clock that jumps must neither delay nor hurry them.
@@ -127,7 +132,8 @@ class Scaler:
         metrics.LEADS.set(float(leads))
         if leads and len(self._table) > self._placed:
             self._place()
-        if leads and self.detector.settled(now):
+        if leads and self.detector.settled(now) and now >= self._plans_at:
+            self._plans_at = now + self._rest_s
             self.elastic.turn(alive, now)  # first, since it drops the goal of a slot that was taken over
             self._plan(now)
             asked = self.elastic.ask(alive, self._steady.now_us() / 1e6)

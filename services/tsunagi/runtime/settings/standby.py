@@ -66,7 +66,7 @@ class StandbySettings(Target):
         0,
         ge=0,
         le=10_000,
-        description="groups of slots, each with heartbeats of its own, when the topics are made; 0 = one for 36 slots",
+        description="groups of slots, each with heartbeats of its own, when the topics are made; 0 = one for 32 slots",
     )
     speculate: bool = Field(
         default=True,
