@@ -11,6 +11,8 @@ from tests.simulation.nodes import NodeClock
 from tsunagi.query.form import table_columns
 from tsunagi.query.values import Kind
 from tsunagi.runtime import log as topics
+from tsunagi.runtime.beat_routes import CellRoutes
+from tsunagi.runtime.cells import ONE, Cells
 from tsunagi.runtime.clock import SteadyClock
 from tsunagi.runtime.columns import pack_floats, pack_sensors, sensors
 from tsunagi.runtime.door import UnusableError, decode
@@ -101,8 +103,10 @@ class SimEdge:
     sent: dict[tuple[int, int, int], float] = field(default_factory=dict)
     died: dict[int, float] = field(default_factory=dict)
     anew: set[int] = field(default_factory=set)
+    cells: Cells = ONE
 
     def __post_init__(self) -> None:
+        self._routes = CellRoutes(self.cells, self.settings.standby.edge_heartbeat_s)
         self.steady = SteadyClock(self.clock)
 
     @property
@@ -150,7 +154,8 @@ class SimEdge:
             leaving=leaving,
             step=self.next_step - 1,
         )
-        self.beats.send(topics.HEARTBEATS, 0, self.name.encode(), beat.SerializeToString())
+        for partition, value in self._routes.split(beat, self.sensors):
+            self.beats.send(topics.HEARTBEATS, partition, self.name.encode(), value)
         self.beats.poll()
 
     def _begin(self, rng: random.Random) -> None:

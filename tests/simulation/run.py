@@ -30,9 +30,9 @@ REPORT_S = 10.0
 NICE = 10
 
 
-def run_seed(seed: int) -> str:
-    """Run one schedule; return "" if all holds, else what does not, and what happened."""
-    world = World.of_seed(seed)
+def run_seed(seed: int, cells: int = 1) -> str:
+    """Run one schedule, with so many cells; return "" if all holds, else what does not, and what happened."""
+    world = World.of_seed(seed, cells)
     world.tick_s = TICKS_S[seed // 8 % len(TICKS_S)]  # of each kind of world, which go by eights
     try:
         run_schedule(world)

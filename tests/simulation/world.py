@@ -37,6 +37,7 @@ from tsunagi.recovery.model import Model
 from tsunagi.recovery.store import load_from_store
 from tsunagi.replay.generations import begins_term
 from tsunagi.runtime import log as topics
+from tsunagi.runtime.cells import Cells, partitions_for
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.columns import Sensors, sensors
 from tsunagi.runtime.fleet_table import KEY, pack_table
@@ -49,8 +50,8 @@ from tsunagi.runtime.testing import MemoryLog
 from tsunagi.scaler.scaler import Scaler
 from tsunagi.slot.parsing import parse
 from tsunagi.standby import actions as act
-from tsunagi.standby.detector import Detector
 from tsunagi.standby.replica import Replica
+from tsunagi.worker.hearing import Hearing
 from tsunagi.worker.host import ANNOUNCE_S, ReplicaHost
 from tsunagi.worker.lifelines import Lifelines
 
@@ -83,12 +84,12 @@ class SimLifelines(Lifelines):
         super().__init__()
         self._world, self._name, self._seen = world, name, len(world.ended)
 
-    def watch(self, replicas: Iterable[Replica], detector: Detector, now: float) -> None:
+    def watch(self, replicas: Iterable[Replica], hearing: Hearing, now: float) -> None:
         del replicas
         ended, self._seen = self._world.ended[self._seen :], len(self._world.ended)
         for node, incarnation in ended:
             if not self._world.cut.keys() & {node, self._name}:
-                detector.hint(node, incarnation, now)
+                hearing.hint(node, incarnation, now)
 
 
 class World:
@@ -126,6 +127,7 @@ class World:
         mode: Literal["steps", "tuples"] = "steps",
         modelled: bool = False,
         poisonous: bool = False,
+        cells: int = 1,
     ) -> None:
         self.seed = seed
         self.poisonous = poisonous
@@ -141,11 +143,20 @@ class World:
             seed, standby or {"batch_size": 20}, operators, mode, modelled=modelled, poisonous=poisonous
         )
         self.network = make_network(seed)
-        self.log = MemoryLog(self.clock, LAYOUT, network=self.network, rng=random.Random(seed + 1))
+        layout = LAYOUT | {topics.HEARTBEATS: partitions_for(cells)}
+        self.log = MemoryLog(self.clock, layout, network=self.network, rng=random.Random(seed + 1))
         self._words = Words()
         self._asked = Asked(self.log, self._words)
         self.edges = [
-            SimEdge(name, self.log, self.log.client(name), self.settings, by_slot, NodeClock(self.clock))
+            SimEdge(
+                name,
+                self.log,
+                self.log.client(name),
+                self.settings,
+                by_slot,
+                NodeClock(self.clock),
+                cells=Cells(cells),
+            )
             for name, by_slot in sensors_by_slot(self.table).items()
         ]
         self.nodes = {name: Node(name, self.log.client(name), NodeClock(self.clock)) for name in WORKERS}
@@ -176,9 +187,9 @@ class World:
         self.lost_contexts: dict[int, set[int]] = {slot: set() for slot in range(SLOTS)}
 
     @classmethod
-    def of_seed(cls, seed: int) -> World:
-        """Return the world of a seed."""
-        return cls(seed, **options_of(seed))
+    def of_seed(cls, seed: int, cells: int = 1) -> World:
+        """Return the world of a seed, with its slots in so many cells."""
+        return cls(seed, **options_of(seed), cells=cells)
 
     def load_model(self, sha256: str) -> Model:
         """Return a model that a log names."""
@@ -482,7 +493,7 @@ class World:
         return made is not None and any(len(replica.pending) for replica in made.replicas.values())
 
     def last_beats(self) -> dict[str, Heartbeat]:
-        """Return every node's last heartbeat."""
+        """Return every node's last heartbeat in the summary."""
         beats, heard = {}, HeartbeatFilter()
         for record in self.usable(topics.HEARTBEATS):
             beat = Heartbeat.FromString(record.value or b"")

@@ -1,17 +1,19 @@
 """Finds out from `heartbeats` whether another machine runs a newer process of this edge: then this one ends.
 
-An edge listens for `LISTEN_S` at a time, and less often the more nodes send heartbeats. With authentication an edge
-cannot tell who sent a heartbeat and may not read them (docs/howto/security.md); there the slots refuse the older
-process's batches instead.
+An edge listens to its cell for `LISTEN_S` at a time, and less often the more nodes send heartbeats there. With
+authentication an edge cannot tell who sent a heartbeat and may not read them (docs/howto/security.md); there the slots
+refuse the older process's batches instead.
 """
 
 from __future__ import annotations
 
+from tsunagi.runtime.beat_routes import EdgeRoutes
 from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.door import UnusableError, decode
 from tsunagi.runtime.heartbeat import Namesake, ReplacedError
 from tsunagi.runtime.log import HEARTBEATS, Log, LogError, OffsetLostError, Position
 from tsunagi.runtime.messages import Heartbeat
+from tsunagi.runtime.settings import SecuritySettings
 
 LISTEN_S = 3.0
 """Time for which an edge listens to the heartbeats at once, in seconds: long enough for several of one node."""
@@ -28,11 +30,21 @@ class Namesakes:
     """Listens for a newer process of an edge.
 
     Args:
-        verified: whether heartbeats can be believed; if not, none is read.
+        routes: say in which partition a process of this name sends every heartbeat.
+        security: with authentication heartbeats cannot be believed, and none is read.
     """
 
-    def __init__(self, log: Log, edge: str, incarnation: int, clock: Clock, *, verified: bool) -> None:
-        self._reader = log.reader() if verified else None
+    def __init__(
+        self,
+        log: Log,
+        edge: str,
+        incarnation: int,
+        clock: Clock,
+        routes: EdgeRoutes,
+        security: SecuritySettings,
+    ) -> None:
+        self._routes = routes
+        self._reader = log.reader() if security.auth == "none" else None
         self._edge = edge
         self._namesake = Namesake(edge, "edge", incarnation, live=True)
         self._clock = clock
@@ -51,7 +63,7 @@ class Namesakes:
             return
         try:
             if self._until_s is None:
-                self._reader.assign([Position(HEARTBEATS, 0, -1)])
+                self._reader.assign([Position(HEARTBEATS, self._routes.partition, -1)])
                 self._until_s, self._heard = now_s + LISTEN_S, 0
             records = self._reader.read(_ONE_TURN, 0.0)
         except OffsetLostError:  # this process stood still for longer than heartbeats are kept

@@ -34,7 +34,8 @@ def run(
     clock = clock or SystemClock()
     log = authenticated(log or KafkaLog(settings.kafka, client_id=edge), settings, edge=edge)
     body = EdgeService(settings, edge, log, clock, logger, clock_offset_s=clock_offset_s, incarnation=time.time_ns())
-    beats = Heartbeats(log, edge, "edge", settings.standby.edge_heartbeat_s, body.fill, incarnation=body.incarnation)
+    interval_s = settings.standby.edge_heartbeat_s
+    beats = Heartbeats(log, edge, "edge", interval_s, body.fill, incarnation=body.incarnation, routes=body.routes)
     with StopFlag() as stop, closing(HealthServer(settings.metrics.host, settings.metrics.port, body.ready)) as health:
         beats.metrics_host, beats.metrics_port = settings.metrics.advertised, health.port
         beats.start()

@@ -281,6 +281,11 @@ class EdgePublisher:
         """How many records the log has not acknowledged."""
         return len(self.spool)
 
+    @property
+    def slots(self) -> list[int]:
+        """The slots that this edge sends to, those before and behind the boundary of a move."""
+        return sorted({*self._routes.before.slots, *self._routes.after.slots})
+
     def change(self, own: tuple[Sensor, ...]) -> None:
         """Go on with other sensors, from the next step on. They have no places before `place` is called."""
         self._own = own

@@ -23,6 +23,7 @@ from tsunagi.edge.source import UNKNOWN_SENSOR, EdgePosition, Opener, Source, So
 from tsunagi.edge.spool import Spool
 from tsunagi.edge.window import EARLY, LATE, Rejected, SlidingWindows
 from tsunagi.query.form import to_columns
+from tsunagi.runtime.beat_routes import EdgeRoutes
 from tsunagi.runtime.clock import Clock, SteadyClock
 from tsunagi.runtime.log import Log
 from tsunagi.runtime.messages import Heartbeat
@@ -109,8 +110,9 @@ class EdgeService:
         self._skipped = 0
         self._counts = Counts(edge)
         self._placements = EdgePlacementReader(log, table, clock, logger, Membership(settings))
-        self._namesakes = Namesakes(log, edge, self.incarnation, clock, verified=settings.security.auth == "none")
         self.publisher = EdgePublisher(log, edge, self._own, spool, clock, logger)
+        self.routes = EdgeRoutes(log, self.publisher, settings.standby.edge_heartbeat_s)
+        self._namesakes = Namesakes(log, edge, self.incarnation, clock, self.routes, settings.security)
         self.dead_letters = DeadLetters(self.publisher.producer, edge, clock, logger, self._opener.letters_per_s)
         self._said_s: dict[str, float] = {}
 

@@ -6,16 +6,20 @@ import time
 from dataclasses import dataclass
 
 from tsunagi.runtime.auth import forgery
+from tsunagi.runtime.cells import SUMMARY, SUMMARY_S
 from tsunagi.runtime.door import UnusableError, decode
 from tsunagi.runtime.heartbeat import HeartbeatFilter
 from tsunagi.runtime.log import ACKS, HEARTBEATS, Log, Position
 from tsunagi.runtime.messages import Ack, Heartbeat, SlotBeat
 
 FRESH_S = 2.0
-"""A node counts as gone here once its last heartbeat is older than this, in seconds. Slots decide by stricter rules."""
+"""A node counts as gone here once its last heartbeat is older than this, in seconds, and `SUMMARY_S` later in a fleet
+of several cells. Slots decide by stricter rules."""
 
 _BACK = 400
 """Heartbeats before the end of the topic that are read at the start: the last ones of each node are among them."""
+_LARGE_BACK = 30_000
+"""The same in a fleet of several cells, which may have ten thousand edges. Each node sends one a second."""
 _READ_RECORDS = 2000
 """Most records that are read at once."""
 
@@ -45,10 +49,15 @@ class Fleet:
         self.beats: dict[str, FleetHeartbeat] = {}
         self.acks: dict[tuple[int, str, str], Ack] = {}
         self._heard = HeartbeatFilter()
-        first, end = self._reader.range(HEARTBEATS, 0)
+        several = log.partitions(HEARTBEATS) > 1
+        self._fresh_s = FRESH_S + SUMMARY_S * several
+        first, end = self._reader.range(HEARTBEATS, SUMMARY)
         self._next, self._end = (end if first == end else first), end
         self._reader.assign(
-            [Position(HEARTBEATS, 0, max(first, end - _BACK)), Position(ACKS, 0, self._reader.range(ACKS, 0)[0])]
+            [
+                Position(HEARTBEATS, SUMMARY, max(first, end - (_LARGE_BACK if several else _BACK))),
+                Position(ACKS, 0, self._reader.range(ACKS, 0)[0]),
+            ]
         )
 
     @property
@@ -88,7 +97,7 @@ class Fleet:
         return {
             node: beat.message
             for node, beat in sorted(self.beats.items())
-            if beat.age_s(now_us) < FRESH_S and not beat.message.leaving and role in (None, beat.message.role)
+            if beat.age_s(now_us) < self._fresh_s and not beat.message.leaving and role in (None, beat.message.role)
         }
 
     def of_slot(self, slot: int, role: str) -> tuple[str, SlotBeat] | None:

@@ -1,7 +1,8 @@
 """Sends heartbeats from a thread of their own, so that a process lives for others while it works on a long record.
 
 Each heartbeat says what the loop is doing: `fill` is called for each one, and writes what it sees at that moment. So
-heartbeats show a stalled loop (`SlotBeat.busy_us`), and their absence shows a dead process.
+heartbeats show a stalled loop (`SlotBeat.busy_us`), and their absence shows a dead process. To which partitions they go
+says `tsunagi.runtime.beat_routes`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from tsunagi.runtime.beat_routes import SUMMARY_ALONE, Routes
 from tsunagi.runtime.log import HEARTBEATS, Log, Producer
 from tsunagi.runtime.messages import VERSION, Heartbeat
 
@@ -80,6 +82,9 @@ class Namesake:
 class Heartbeats:
     """Sends a heartbeat every `interval_s` seconds until it is closed.
 
+    Args:
+        routes: says which partitions get a heartbeat, and what of it.
+
     Attributes:
         node, role: the name and the role of this process.
         incarnation: when this process started, in nanoseconds since 1970. Every heartbeat carries it.
@@ -89,7 +94,15 @@ class Heartbeats:
     """
 
     def __init__(
-        self, log: Log, node: str, role: str, interval_s: float, fill: Fill, *, incarnation: int | None = None
+        self,
+        log: Log,
+        node: str,
+        role: str,
+        interval_s: float,
+        fill: Fill,
+        *,
+        incarnation: int | None = None,
+        routes: Routes = SUMMARY_ALONE,
     ) -> None:
         self.node = node
         self.role = role
@@ -99,6 +112,7 @@ class Heartbeats:
         self.metrics_host = ""
         self._fill = fill
         self._interval_s = interval_s
+        self._routes = routes
         self._producer: Producer = log.producer(durable=False)
         self._sequence = 0
         self._namesake = Namesake(node, role, self.incarnation)
@@ -138,7 +152,8 @@ class Heartbeats:
             queued = False
             # If the queue is full, the broker is away, and one more heartbeat would say nothing new.
             with contextlib.suppress(BufferError):
-                self._producer.send(HEARTBEATS, 0, self.node.encode(), beat.SerializeToString())
+                for partition, value in self._routes.split(beat):
+                    self._producer.send(HEARTBEATS, partition, self.node.encode(), value)
                 queued = True
             self._producer.poll(0)
             return self._producer.flush(wait_s) == 0 and queued if wait_s > 0 else False

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import log as topics
+from tsunagi.runtime.cells import cells_made
 from tsunagi.runtime.kafka_client import ELECTING, WAIT_LINE_S, client_options, make_client
 from tsunagi.runtime.kafka_errors import ConnectionErrors, said
 from tsunagi.runtime.kafka_producer import DURABLE, SHORT, KafkaProducer
@@ -214,10 +215,15 @@ class KafkaLog:
                 time.sleep(_LOOK_S)
 
     def with_slots(self, settings: Settings) -> Settings:
-        """Return the settings with the number of slots that the topics have, if that is more than `[slots] count`.
+        """Return the settings with the numbers of slots and of cells that the topics have.
 
-        They have more where `[slots] most` allowed it when they were made, or where slots were added since.
+        There are more slots than `[slots] count` where `[slots] most` allowed it when the topics were made, or where
+        slots were added since.
         """
+        made = self.partitions(topics.HEARTBEATS)
+        if made:
+            standby = settings.standby.model_copy(update={"cells": cells_made(made)})
+            settings = settings.model_copy(update={"standby": standby})
         slots = settings.slots
         found = max(self.slots_made(), slots.count)
         return settings.model_copy(update={"slots": slots.model_copy(update={"count": found})})

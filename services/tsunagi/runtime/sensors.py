@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tsunagi.runtime.cells import Cells
 from tsunagi.runtime.columns import Sensors
 from tsunagi.runtime.csv_text import CsvError, Line, read_table, row_writer, table_rows
 from tsunagi.runtime.naming import edge_fault, sensor_fault, text_fault
@@ -158,7 +159,7 @@ class SensorTable:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def place(table: SensorTable, slots: int, per_edge: int = PER_EDGE) -> Sensors:
+def place(table: SensorTable, slots: int, per_edge: int = PER_EDGE, cells: int = 1) -> Sensors:
     """Return the slot of each sensor id, uint32[n]: each edge's sensors are dealt out over some slots.
 
     An edge sends a record a step to each of its slots, so their number decides what a step costs. When an edge dies,
@@ -168,17 +169,29 @@ def place(table: SensorTable, slots: int, per_edge: int = PER_EDGE) -> Sensors:
 
     Args:
         per_edge: number of slots of an edge where the fleet has edges enough.
+        cells: into how many cells the slots are divided. An edge's slots are of one cell, if so many are in it.
     """
     edges = dict.fromkeys(sensor.edge for sensor in table.sensors)
     width = min(slots, max(per_edge, -(-slots * LEAST_EDGES // max(1, len(edges)))))
     placed = np.zeros(len(table), dtype=np.uint32)
     first = {edge: number * slots // len(edges) if width < slots else 0 for number, edge in enumerate(edges)}
+    in_turn = Cells(cells).in_turn(slots)
+    if cells > 1:
+        first = {edge: _within(in_turn, cells, place, width) for edge, place in first.items()}
     # Edges start at different ones of their slots, so that remainders do not pile up.
     next_of = {edge: number for number, edge in enumerate(edges)}
     for sensor in table.sensors:
-        placed[sensor.id] = (first[sensor.edge] + next_of[sensor.edge] % width) % slots
+        placed[sensor.id] = in_turn[(first[sensor.edge] + next_of[sensor.edge] % width) % slots]
         next_of[sensor.edge] += 1
     return placed
+
+
+def _within(in_turn: list[int], cells: int, place: int, width: int) -> int:
+    """Return the first of `width` places from about this one on whose slots are of one cell, if a cell has so many."""
+    cell = in_turn[place] % cells
+    largest = -(-(len(in_turn) - cell) // cells)
+    begin = in_turn.index(cell)
+    return min(place, begin + largest - width) if width <= largest else place
 
 
 def read_sensors(path: Path) -> SensorTable:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tsunagi.runtime.cells import cells_for, partitions_for
 from tsunagi.runtime.log import ACKS, CONTEXTS, DEAD_LETTERS, HEARTBEATS, LATE, PLAN, RECOVERED, RESULTS, TUPLES
 from tsunagi.runtime.settings import Settings
 
@@ -75,6 +76,7 @@ def bound(topic: str, key: str, expected: str) -> str:
 def topic_layout(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
     """Return (number of partitions, configuration) for each topic (architecture, "Topics")."""
     slots = settings.slots.count
+    cells = cells_for(slots, settings.standby.cells)
     # Only closed segments are deleted. Without segment.ms, a slow log would keep records for days after their time.
     retention_ms = round(settings.kafka.retention_s * 1000)
     segment_ms = min(max(retention_ms // 5, 60_000), 86_400_000)
@@ -94,7 +96,7 @@ def topic_layout(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
         RESULTS: (settings.spark.cores, kept | large),
         ACKS: (1, compacted),
         CONTEXTS: (slots, kept | large),
-        HEARTBEATS: (1, short),
+        HEARTBEATS: (partitions_for(cells), short),
         PLAN: (1, forever),
         LATE: (1, kept),
         DEAD_LETTERS: (1, kept),

@@ -9,8 +9,9 @@ loaded worker enough.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+from tsunagi.runtime.cells import ONE, Cells
 from tsunagi.scaler.handover import Pair
 
 SLACK = 0.15
@@ -37,7 +38,12 @@ move shows its effect."""
 
 
 def place(
-    loads: Sequence[float], capacity: Mapping[str, float], present: Mapping[int, Pair], *, slack: float = SLACK
+    loads: Sequence[float],
+    capacity: Mapping[str, float],
+    present: Mapping[int, Pair],
+    *,
+    slack: float = SLACK,
+    cells: Cells = ONE,
 ) -> dict[int, Pair]:
     """Return who should own each slot and who should stand by for it.
 
@@ -45,8 +51,10 @@ def place(
         loads: load of each slot, in tuples/s or any other unit of work a second.
         capacity: capacity of each worker that may have slots, in the same unit. Only the ratios count. Not empty.
         present: who has the slots now; a worker without a capacity loses its slots.
+        cells: how the slots are divided. Of equally good workers one is taken that has slots of the slot's cell.
     """
-    share = _Share(loads, capacity)
+    homes = {(cells.of(slot), name) for slot, pair in present.items() for name in pair} if cells.count > 1 else None
+    share = _Share(loads, capacity, lambda slot, name: homes is not None and (cells.of(slot), name) not in homes)
     owners = {slot: pair.owner for slot, pair in present.items() if pair.owner in capacity}
     warm = {slot: pair.secondary for slot, pair in present.items()}
     share.spread(owners, warm, slack=slack, gain=GAIN)
@@ -75,9 +83,16 @@ def utilisation(loads: Sequence[float], capacity: Mapping[str, float], owners: M
 
 
 class _Share:
-    """The loads of the workers while slots are given to them."""
+    """The loads of the workers while slots are given to them.
 
-    def __init__(self, loads: Sequence[float], capacity: Mapping[str, float]) -> None:
+    Args:
+        strange: whether a worker has no slots of a slot's cell.
+    """
+
+    def __init__(
+        self, loads: Sequence[float], capacity: Mapping[str, float], strange: Callable[[int, str], bool]
+    ) -> None:
+        self._strange = strange
         mean = sum(loads) / len(loads) if loads else 0.0
         floor = FLOOR * mean if mean > 0 else 1.0
         self._loads = [load + floor for load in loads]
@@ -110,8 +125,8 @@ class _Share:
             total[name] += self._loads[slot]
         homeless = [slot for slot in range(len(self._loads)) if slot not in of]
         for slot in sorted(homeless, key=lambda slot: (-self._loads[slot], slot)):
-            _, _, name = min(
-                ((total[name] + self._loads[slot]) / size, name != warm.get(slot), name)
+            *_, name = min(
+                ((total[name] + self._loads[slot]) / size, name != warm.get(slot), self._strange(slot, name), name)
                 for name, size in self._capacity.items()
                 if name != apart.get(slot)
             )
@@ -143,6 +158,7 @@ class _Share:
                 (
                     max((total[hot] - load) / self._capacity[hot], (total[cold] + load) / size),
                     cold != warm.get(slot),
+                    self._strange(slot, cold),
                     slot,
                     cold,
                 )
@@ -156,7 +172,7 @@ class _Share:
         )
         if found is None or used[hot] - found[0] < max(gain, 1e-12):
             return None
-        return found[2], found[3]
+        return found[3], found[4]
 
 
 CALM_S = 5.0
@@ -167,11 +183,15 @@ worker died others may, a restarted one comes back, and a slot that takes over s
 class Placer:
     """Keeps the goal for all slots; changes it only for a reason. Times are monotonic seconds of the caller's clock.
 
+    Args:
+        cells: how the slots are divided.
+
     Attributes:
         goal: for each slot, who should own it and who should stand by.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cells: Cells = ONE) -> None:
+        self._cells = cells
         self.goal: dict[int, Pair] = {}
         self._workers: frozenset[str] = frozenset()
         self._seen: dict[int, str] = {}  # slot -> its owner when the goal was made or reached
@@ -219,7 +239,7 @@ class Placer:
         self._workers = frozenset(capacity)
         self._seen = {slot: pair.owner for slot, pair in present.items()}
         self._hot_since, self._rests_until = None, now + REST_S
-        before, self.goal = self.goal, place(loads, capacity, present)
+        before, self.goal = self.goal, place(loads, capacity, present, cells=self._cells)
         return self.goal != before
 
     def _hot(self, loads: Sequence[float], capacity: Mapping[str, float], now: float) -> bool:

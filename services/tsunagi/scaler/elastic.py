@@ -19,11 +19,12 @@ from tsunagi.runtime.messages import Heartbeat, Workers
 from tsunagi.runtime.settings import LOCAL, ConfigError, ScalerSettings, Settings
 from tsunagi.scaler.assignments import Placer, split
 from tsunagi.scaler.capacity import Capacities
+from tsunagi.scaler.fleet_metrics import SlotGauges
 from tsunagi.scaler.handover import Pair
 from tsunagi.scaler.launcher import Launcher
 from tsunagi.scaler.launcher_thread import LauncherThread
 from tsunagi.scaler.load import MEASURE_S, Delays, Saturation, SlotLoad, SlotView
-from tsunagi.scaler.planner import Planner, owners_of
+from tsunagi.scaler.planner import Planner
 from tsunagi.scaler.policy import HOUR_S, PolicySettings, WorkerType
 from tsunagi.scaler.policy_by_name import make_policy
 from tsunagi.scaler.policy_runner import PolicyDecision, PolicyRunner, Ponder, ScalerMeasurement, at_once, step_of
@@ -78,7 +79,8 @@ class Elastic:
         self._planner = planner
         self._logger = logger
         self._launcher_thread = None if launcher is None else LauncherThread(launcher, logger)
-        self._placer = Placer()
+        self._placer = Placer(planner.cells)
+        self._gauges = SlotGauges()
         self._saturation = Saturation()
         self._delays = Delays(scaler.slo_s)
         self._latency_at = now
@@ -159,7 +161,7 @@ class Elastic:
 
     def present(self, alive: Mapping[str, Heartbeat]) -> dict[int, Pair]:
         """Return who has each planned slot: the owner according to itself, the secondary according to the plan."""
-        owners = owners_of(alive)
+        owners = self._planner.owners(alive)
         return {
             slot: Pair(owners.get(slot) or wish.owner, wish.secondary)
             for slot, wish in self._planner.assignments.items()
@@ -247,9 +249,9 @@ class Elastic:
             self.capacities.correct(self.rescale.kind(name), rate)
             self._saturated[self.rescale.kind(name)] = rate
         for slot, view in self.views.items():
-            metrics.SLOT_RATE.labels(slot=str(slot)).set(view.rate)
-            metrics.SLOT_BACKLOG.labels(slot=str(slot)).set(view.backlog)
-            metrics.SLOT_DELAY_S.labels(slot=str(slot)).set(view.delay_s)
+            self._gauges.set(metrics.SLOT_RATE, slot, view.rate)
+            self._gauges.set(metrics.SLOT_BACKLOG, slot, view.backlog)
+            self._gauges.set(metrics.SLOT_DELAY_S, slot, view.delay_s)
         if now - self._latency_at >= LATENCY_S:
             self._latency_at = now
             for kind, latency in self._delays.take().items():

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from prometheus_client import Gauge
+
 from tsunagi.runtime import metrics
 from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import Ack, Heartbeat
 from tsunagi.runtime.settings import Settings
 from tsunagi.scaler.roster import Node, Roster, targets
-from tsunagi.scaler.watch import SlotMonitor
+from tsunagi.scaler.watch import SlotMonitor, by_slot
 
 REFRESH_S = 1.0
 """Shortest time between two updates of metrics and targets, in seconds."""
+
+
+class SlotGauges:
+    """Gauges with a value for each slot. Their children are kept: to look one up by its label takes far longer."""
+
+    def __init__(self) -> None:
+        self._children: dict[tuple[Gauge, int], Gauge] = {}
+
+    def set(self, gauge: Gauge, slot: int, value: float) -> None:
+        """Set a gauge's value for a slot."""
+        child = self._children.get((gauge, slot))
+        if child is None:
+            child = self._children[gauge, slot] = gauge.labels(slot=str(slot))
+        child.set(value)
 
 
 class FleetMetrics:
@@ -29,6 +45,7 @@ class FleetMetrics:
         self._roster = Roster()
         self._monitors: list[SlotMonitor] = []
         self.grow(settings.slots.count)
+        self._slots = SlotGauges()
         self._aged: set[tuple[str, str]] = set()
         self._next_at = clock.monotonic()
         metrics.STEP_S.set(settings.slide_us / 1e6)
@@ -63,15 +80,15 @@ class FleetMetrics:
         self._export_nodes(nodes, now)
         for reason, count in self._roster.take_refused().items():
             metrics.HEARTBEATS_REFUSED.labels(reason=reason).inc(count)
-        now_us = self._clock.now_us()
+        now_us, said = self._clock.now_us(), by_slot(alive)
         for slot, monitor in enumerate(self._monitors):
-            snapshot = monitor.snapshot(alive, now, now_us)
-            metrics.SLOT_PROTECTED.labels(slot=str(slot)).set(float(snapshot.protected))
+            snapshot = monitor.snapshot(said.get(slot, ()), now, now_us)
+            self._slots.set(metrics.SLOT_PROTECTED, slot, float(snapshot.protected))
             if snapshot.silence_s is not None:
-                metrics.SLOT_SILENCE_S.labels(slot=str(slot)).set(snapshot.silence_s)
-            metrics.SPARK_LAG_S.labels(slot=str(slot)).set(snapshot.spark_lag_s)
+                self._slots.set(metrics.SLOT_SILENCE_S, slot, snapshot.silence_s)
+            self._slots.set(metrics.SPARK_LAG_S, slot, snapshot.spark_lag_s)
             if snapshot.resume_age_s is not None:
-                metrics.SLOT_RESUME_AGE_S.labels(slot=str(slot)).set(snapshot.resume_age_s)
+                self._slots.set(metrics.SLOT_RESUME_AGE_S, slot, snapshot.resume_age_s)
 
     def _export_nodes(self, nodes: list[Node], now: float) -> None:
         for node in nodes:

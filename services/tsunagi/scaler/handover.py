@@ -78,7 +78,15 @@ class Handover:
 
     def under_way(self, plan: Mapping[int, Assignment]) -> int:
         """Return how many slots are moving."""
-        return sum(known.reason in (PREPARE, MOVE) and slot in self._since for slot, known in plan.items())
+        return sum(slot in plan and plan[slot].reason in (PREPARE, MOVE) for slot in self._since)
+
+    def at_rest(self, slot: int, pair: Pair) -> bool:
+        """Return whether a slot that these workers have is to stay where it is."""
+        goal = self.goal.get(slot)
+        if goal is not None and goal != pair and goal.owner:
+            return False
+        self._since.pop(slot, None)
+        return True
 
     def toward(self, known: Assignment, wished: Wished, alive: Collection[str], now: float, *, room: bool) -> Wished:
         """Return the next wish on the slot's way to its goal, or the given wish if there is nothing to do.

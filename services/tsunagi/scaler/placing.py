@@ -13,6 +13,7 @@ from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.filter import Recovery
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.partition import partition
+from tsunagi.runtime.cells import cells_for
 from tsunagi.runtime.columns import Sensors
 from tsunagi.runtime.sensors import SensorTable, place
 from tsunagi.runtime.settings import Settings
@@ -41,7 +42,7 @@ def place_sensors(settings: Settings, table: SensorTable) -> Sensors:
         ModelError: the method needs a model, and there is none, or it knows fewer sensors than there are slots.
     """
     count, method = settings.slots.count, settings.slots.placement
-    placed = place(table, count, settings.slots.per_edge)
+    placed = place(table, count, settings.slots.per_edge, cells_for(count, settings.standby.cells))
     if method == "spread":
         return placed
     file = settings.recovery.model

@@ -7,11 +7,15 @@ slot has a living secondary on another node. If a slot should be elsewhere, `han
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 
+from tsunagi.runtime.cells import ONE, SUMMARY_S, Cells
 from tsunagi.runtime.messages import Assignment, Heartbeat
 from tsunagi.runtime.plan import MOVE
-from tsunagi.scaler.handover import AT_ONCE, MOVED, Handover, Wished
+from tsunagi.scaler.handover import AT_ONCE, MOVED, Handover, Pair, Wished
+from tsunagi.scaler.loads import SLACK, Loads
 from tsunagi.standby.detector import Detector
 
 SUSPECT = 0.25
@@ -28,18 +32,25 @@ class Planner:
         workers: number of workers that the first plan waits for.
         dead_s: a worker that is silent for this many seconds gets no slots any more.
         patience_s: the first plan waits this many seconds for all workers, then it takes those that are there.
+        cells: how the slots are divided. A slot's owner and its secondary are of its cell where they can be.
 
     Attributes:
+        cells: as above.
         handover: moves slots to where they should be.
         usable: workers that may be given slots; None means all.
     """
 
-    def __init__(self, slots: int, workers: int, dead_s: float, patience_s: float, detector: Detector) -> None:
+    def __init__(
+        self, slots: int, workers: int, dead_s: float, patience_s: float, detector: Detector, cells: Cells = ONE
+    ) -> None:
         self._slots = slots
         self._workers = workers
         self._dead_s = dead_s
         self._patience_s = patience_s
         self._detector = detector
+        self.cells = cells
+        # In the summary heartbeats come at its own interval.
+        self._suspect_s = SUSPECT * dead_s if cells.count == 1 else max(SUSPECT * dead_s, 1.5 * SUMMARY_S)
         self.handover = Handover(detector)
         self.usable: Collection[str] | None = None
         # wishes that are written and not read back yet, with the time
@@ -47,6 +58,7 @@ class Planner:
         self._plan: dict[int, Assignment] = {}
         self._serial = 0
         self._first_seen: float | None = None
+        self._claims: dict[str, tuple[Heartbeat, list[tuple[int, int]]]] = {}  # worker -> (slot, epoch) that it owns
 
     def grow(self, slots: int) -> None:
         """Take note that there are so many slots, or more."""
@@ -83,11 +95,27 @@ class Planner:
 
     def alive(self, now: float) -> dict[str, Heartbeat]:
         """Return the last heartbeats of the living workers, by name."""
+        workers = [(name, beat) for name, beat in self._detector.beats().items() if beat.role == "worker"]
         return {
             name: beat
-            for name, beat in sorted(self._detector.beats().items())
-            if beat.role == "worker" and not beat.leaving and self._detector.silence(name, now) < self._dead_s
+            for name, beat in sorted(workers)
+            if not beat.leaving and self._detector.silence(name, now) < self._dead_s
         }
+
+    def owners(self, alive: Mapping[str, Heartbeat]) -> dict[int, str]:
+        """Return for each slot the living worker that says it owns it; of several the one of the greatest epoch."""
+        self._claims = {name: self._claimed(name, beat) for name, beat in alive.items()}
+        best: dict[int, tuple[int, str]] = {}
+        for name, (_, claims) in self._claims.items():
+            for slot, epoch in claims:
+                best[slot] = max(best.get(slot, (-1, "")), (epoch, name))
+        return {slot: name for slot, (_, name) in best.items()}
+
+    def _claimed(self, name: str, beat: Heartbeat) -> tuple[Heartbeat, list[tuple[int, int]]]:
+        known = self._claims.get(name)
+        if known is not None and known[0] is beat:
+            return known
+        return beat, [(part.slot, part.epoch) for part in beat.slots if part.role == "primary"]
 
     def decide(self, now: float) -> list[Assignment]:
         """Return the assignments to write now; none while this scaler's own heartbeats do not come back."""
@@ -96,15 +124,16 @@ class Planner:
         alive = self.alive(now)
         if self._first_seen is None and alive:
             self._first_seen = now
+        turn = self._turn(alive, now)
         wanted: list[Assignment] = []
-        owners = owners_of(alive)
-        first_owners = self._first_owners(alive, owners, now)
         for slot in range(self._slots):
             sent = self._sent.get(slot)
-            if sent is not None and now - sent[1] < READ_BACK_S:
+            if (sent is not None and now - sent[1] < READ_BACK_S) or self._rests(slot, turn):
                 continue
-            wish = self._wish(slot, alive, owners, wanted, first_owners, now)
-            known = self._plan.get(slot)
+            known, actual = self._plan.get(slot), turn.owners.get(slot, "")
+            has = {known.owner, known.secondary, actual} if known is not None else set()
+            turn.loads.add(slot, has, -1)
+            wish = self._wish(slot, turn)
             if wish.owner and (known is None or (known.owner, known.secondary) != wish[:2] or _ends(known, wish)):
                 self._serial += 1
                 owner, secondary, reason = wish
@@ -112,42 +141,61 @@ class Planner:
                 wanted.append(assignment)
                 self._sent[slot] = assignment, now
                 self.handover.begun(assignment, now)
+                has = {secondary} if slot in turn.counted else {owner, secondary, actual}
+            turn.loads.add(slot, has)
         return wanted
 
-    def _first_owners(self, alive: Mapping[str, Heartbeat], owners: Mapping[int, str], now: float) -> dict[int, str]:
+    def _turn(self, alive: Mapping[str, Heartbeat], now: float) -> _Turn:
+        owners, several = self.owners(alive), self.cells.count > 1
+        loads = Loads(alive, self.cells)
+        sent = {slot: assignment for slot, (assignment, _) in self._sent.items()} if several else {}
+        for slot, wish in (self._plan | sent).items():
+            loads.add(slot, {wish.owner, wish.secondary, owners.get(slot, "")})
+        usable = {name for name in alive if self.usable is None or name in self.usable} or set(alive)
+        fresh = {name for name in usable if self._detector.silence(name, now) < self._suspect_s}
+        turn = _Turn(now, alive, owners, usable, fresh, loads, 2 * self._slots / max(1, len(usable)))
+        if several:
+            turn.first_owners = self._first_owners(turn)
+            turn.counted = turn.first_owners.keys()
+        else:
+            turn.loads = loads.copy()
+            turn.first_owners = self._first_owners(turn)
+            turn.loads, turn.more = loads, Counter(turn.first_owners.values())
+        return turn
+
+    def _rests(self, slot: int, turn: _Turn) -> bool:
+        """Return whether a slot is where the plan and its goal have it, so that there is nothing to wish."""
+        known = self._plan.get(slot)
+        if known is None or known.reason == MOVE or known.secondary not in turn.alive:
+            return False
+        pair = Pair(known.owner, known.secondary)
+        if turn.owners.get(slot) != pair.owner or pair.owner == pair.secondary:
+            return False
+        return self.handover.at_rest(slot, pair)
+
+    def _first_owners(self, turn: _Turn) -> dict[int, str]:
         """Spread the slots that have no assignment yet over the workers, once these are there."""
         unplanned = [slot for slot in range(self._slots) if slot not in self._plan]
-        if not unplanned or not alive or self._first_seen is None:
+        if not unplanned or not turn.alive or self._first_seen is None:
             return {}
-        if len(alive) < self._workers and now - self._first_seen < self._patience_s:
+        if len(turn.alive) < self._workers and turn.now - self._first_seen < self._patience_s:
             return {}
-        load, usable = self._load(alive, owners, [], -1), self._usable(alive)
+        share = self._slots / len(turn.usable) - SLACK
         first = {}
         for slot in unplanned:
-            first[slot] = owners.get(slot) or _least(load, lambda name: name in usable)
-            load[first[slot]] += 1
+            first[slot] = turn.owners.get(slot) or turn.loads.least(slot, turn.usable.__contains__, share)
+            turn.loads.add(slot, [first[slot]])
         return first
 
-    def _wish(
-        self,
-        slot: int,
-        alive: Mapping[str, Heartbeat],
-        owners: Mapping[int, str],
-        wanted: list[Assignment],
-        first_owners: Mapping[int, str],
-        now: float,
-    ) -> Wished:
+    def _wish(self, slot: int, turn: _Turn) -> Wished:
         known = self._plan.get(slot)
-        actual = owners.get(slot, "")
-        load = self._load(alive, owners, wanted, slot)
-        usable = self._usable(alive)
+        actual = turn.owners.get(slot, "")
+        alive, now = turn.alive, turn.now
         if known is None:
-            owner = first_owners.get(slot, "")
+            owner = turn.first_owners.get(slot, "")
             if not owner:
                 return Wished("", "", "")
-            for name in first_owners.values():
-                load[name] += 1
-            return Wished(owner, _least(load, lambda name: name in usable and name != owner), "first")
+            return Wished(owner, turn.least(slot, turn.usable, but=owner, more=turn.more), "first")
         if actual and self.handover.stands(known, actual, alive, now):
             return Wished(known.owner, known.secondary, known.reason)
         if actual:
@@ -156,74 +204,72 @@ class Planner:
             # the secondary takes over by itself, or the owner is still starting
             owner, reason = known.owner, known.reason
         else:
-            owner, reason = _least(load, lambda name: name in usable), "rebuild"
+            owner, reason = turn.least(slot, turn.usable), "rebuild"
         if reason == MOVE and actual:
             reason = MOVED
-        wished = self._protected(slot, Wished(owner, known.secondary, reason), alive, load, now)
+        wished = self._protected(slot, Wished(owner, known.secondary, reason), turn)
         if not actual:
             return wished
         room = self.handover.under_way(self._plan) + len(self._sent) < AT_ONCE
         return self.handover.toward(known, wished, alive, now, room=room)
 
-    def _protected(
-        self, slot: int, wished: Wished, alive: Mapping[str, Heartbeat], load: Counter[str], now: float
-    ) -> Wished:
+    def _protected(self, slot: int, wished: Wished, turn: _Turn) -> Wished:
         """Give the slot another secondary if the present one is dead or has become the owner.
 
         A worker that hosts the slot, such as a deposed owner, is ready at once. But an owner that was deposed because
         it seemed dead has just been silent; it is taken only if there is nobody else.
         """
         owner, known, reason = wished
-        if known in alive and known != owner:
+        if known in turn.alive and known != owner:
             return wished
-        usable = [name for name in self._usable(alive) if name != owner]
-        usable = [name for name in usable if self._detector.silence(name, now) < SUSPECT * self._dead_s] or usable
-        hosting = [name for name in usable if _hosts(slot, alive[name])]
-        secondary = min(hosting, key=lambda name: (load[name], name), default="")
-        secondary = secondary or _least(load, lambda name: name in usable)
+        usable = turn.fresh if len(turn.fresh) > (owner in turn.fresh) else turn.usable
+        hosting = [name for name in turn.hosts(slot) if name in usable and name != owner]
+        secondary = min(hosting, key=lambda name: (turn.loads.count[name], name), default="")
+        secondary = secondary or turn.least(slot, usable, but=owner)
         if not secondary and known != owner:
             secondary = known  # nobody is better, and this one may come back
         return Wished(owner, secondary, reason if secondary == known else "protect")
 
-    def _usable(self, alive: Mapping[str, Heartbeat]) -> list[str]:
-        """Return the workers that may be given slots; if none may, all."""
-        return [name for name in alive if self.usable is None or name in self.usable] or list(alive)
 
-    def _load(
-        self, alive: Mapping[str, Heartbeat], owners: Mapping[int, str], wanted: list[Assignment], but: int
-    ) -> Counter[str]:
-        """Count for each living worker the slots that it has or will have, as owner or as secondary."""
-        load: Counter[str] = Counter(dict.fromkeys(alive, 0))
-        plan = dict(self._plan) | {assignment.slot: assignment for assignment in wanted}
-        for slot, assignment in plan.items():
-            if slot == but:
-                continue
-            for name in {assignment.owner, assignment.secondary, owners.get(slot, "")}:
-                if name in load:
-                    load[name] += 1
-        return load
+@dataclass
+class _Turn:
+    """What the planner decides by in one turn, put together once for all slots.
+
+    Attributes:
+        owners: for each slot, the living worker that says it owns it.
+        usable: the workers that may be given slots; fresh: those of them that were heard shortly before.
+        loads: the slots of each worker, with what was wished in this turn.
+        share: slots of a worker if all have equally many, owners and secondaries counted alike.
+        first_owners: the owners of slots that have no assignment yet.
+        counted: those of them that `loads` has already; more: how many of the others each worker gets.
+    """
+
+    now: float
+    alive: Mapping[str, Heartbeat]
+    owners: Mapping[int, str]
+    usable: AbstractSet[str]
+    fresh: AbstractSet[str]
+    loads: Loads
+    share: float
+    first_owners: Mapping[int, str] = field(default_factory=dict)
+    counted: AbstractSet[int] = frozenset()
+    more: Counter[str] = field(default_factory=Counter)
+    _hosts: dict[int, list[str]] | None = None
+
+    def hosts(self, slot: int) -> list[str]:
+        """Return the living workers whose heartbeats speak of the slot."""
+        if self._hosts is None:
+            self._hosts = {}
+            for name, beat in self.alive.items():
+                for part in beat.slots:
+                    self._hosts.setdefault(part.slot, []).append(name)
+        return self._hosts.get(slot, [])
+
+    def least(self, slot: int, among: AbstractSet[str], *, but: str = "", more: Counter[str] | None = None) -> str:
+        """Return who of these workers should get the slot, as `Loads.least`."""
+        return self.loads.least(slot, lambda name: name in among and name != but, self.share, more)
 
 
 def _ends(known: Assignment, wish: Wished) -> bool:
     """Return whether a wish to move that the plan still holds has ended."""
     return known.reason == MOVE and wish.reason != MOVE
-
-
-def owners_of(alive: Mapping[str, Heartbeat]) -> dict[int, str]:
-    """Return for each slot the living worker that says it is the primary; of several the one of the greatest epoch."""
-    claims: dict[int, tuple[int, str]] = {}
-    for name, worker in alive.items():
-        for beat in worker.slots:
-            if beat.role == "primary":
-                claims[beat.slot] = max(claims.get(beat.slot, (-1, "")), (beat.epoch, name))
-    return {slot: name for slot, (_, name) in claims.items()}
-
-
-def _hosts(slot: int, beat: Heartbeat) -> bool:
-    return any(part.slot == slot for part in beat.slots)
-
-
-def _least(load: Counter[str], allowed: Callable[[str], bool]) -> str:
-    """Return the least loaded of the allowed workers, of equal ones the first by name; "" if there is none."""
-    names = [name for name in load if allowed(name)]
-    return min(names, key=lambda name: (load[name], name), default="")

@@ -18,7 +18,7 @@ from tsunagi.runtime.messages import Heartbeat
 
 FORGET_S = 600.0
 """A silent node stays on the list for this many seconds: long enough for alerts to fire."""
-MAX_NODES = 1000
+MAX_NODES = 20_000
 """Most nodes on the list, so that forged heartbeats cannot fill the memory of the scaler or of Prometheus."""
 REPLACED_S = 5.0
 """For this many seconds after the last heartbeat of a process, heartbeats of an earlier process of the same name count

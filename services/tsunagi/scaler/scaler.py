@@ -11,6 +11,7 @@ from pathlib import Path
 from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import columns, metrics
+from tsunagi.runtime.cells import SUMMARY, read_cells
 from tsunagi.runtime.clock import Clock, SteadyClock
 from tsunagi.runtime.fleet_change import differs
 from tsunagi.runtime.fleet_table import KEY, pack_table, unpack_or_none
@@ -39,6 +40,9 @@ PATIENCE_S = 8.0
 """The first plan waits this many seconds for all workers, then it takes those that are there."""
 BEATS_BACK = 20_000
 """Heartbeats before the end of the topic that a starting scaler reads, so that it knows at once who is there."""
+REST_OF_SLOT_S = 25e-6
+"""With several cells the scaler looks at all slots no more often than once in this time for each of them, seconds: half
+a second with 20,000. Looking at a slot takes some microseconds."""
 NODE = "scaler"
 """The name of all scalers. Of two that run, the one that began later acts."""
 
@@ -64,6 +68,7 @@ class Scaler:
         self._words = Words()
         self._placement: Placement | None = None
         self._mover = Mover(settings.slide_us)
+        self._plans_at = 0.0  # when it looks at what to wish next
         self._placed = 0  # how many rows of the table have a slot
         incarnation = clock.now_us() * 1000
         self._heard = HeartbeatFilter()
@@ -73,7 +78,10 @@ class Scaler:
         )
         scaler = settings.scaler
         self.rivals = Leadership(NODE, incarnation, scaler.dead_s)
-        self.planner = Planner(settings.slots.count, scaler.workers, scaler.dead_s, PATIENCE_S, self.detector)
+        self._reader = log.reader()
+        cells = read_cells(log)
+        self._rest_s = REST_OF_SLOT_S * settings.slots.count if cells.count > 1 else 0.0
+        self.planner = Planner(settings.slots.count, scaler.workers, scaler.dead_s, PATIENCE_S, self.detector, cells)
         launcher = None if scaler.launcher == "none" else make_launcher(settings, config)
         # Decisions and paid hours follow this clock: a wall clock that jumps must neither delay nor hurry them.
         self._steady = SteadyClock(clock)
@@ -81,16 +89,15 @@ class Scaler:
         self.elastic = Elastic(settings, self.planner, launcher, logger, PATIENCE_S, now, now_s, ponder)
         self._producer = log.producer()
         self.outside = FleetMetrics(settings, clock)
-        self._reader = log.reader()
         plan_first, plan_end = self._reader.range(PLAN, 0)
-        beats_first, self._beats_end = self._reader.range(HEARTBEATS, 0)
+        beats_first, self._beats_end = self._reader.range(HEARTBEATS, SUMMARY)
         acks_first, self._acks_end = self._reader.range(ACKS, 0)
         self._reader.assign(
             [
                 Position(PLAN, 0, plan_first),
                 # Nodes that died shortly before this start are still listed; the plan is made of the heartbeats that
                 # come now.
-                Position(HEARTBEATS, 0, max(beats_first, self._beats_end - BEATS_BACK)),
+                Position(HEARTBEATS, SUMMARY, max(beats_first, self._beats_end - BEATS_BACK)),
                 Position(ACKS, 0, acks_first),
             ]
         )
@@ -129,7 +136,8 @@ class Scaler:
             self._place()
         if leads and self._placement is not None and len(self._table) <= self._placed:
             self._move_on(self._placement, now)
-        if leads and self.detector.settled(now):
+        if leads and self.detector.settled(now) and now >= self._plans_at:
+            self._plans_at = now + self._rest_s
             self.elastic.turn(alive, now)  # first, since it drops the goal of a slot that was taken over
             self._plan(now)
             asked = self.elastic.ask(alive, self._steady.now_us() / 1e6)

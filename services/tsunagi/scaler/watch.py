@@ -11,13 +11,15 @@ sends no requests of its own, so a slow broker does not hold up the scaler.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from tsunagi.runtime.messages import Ack, Heartbeat, Level0Ack, Level1Ack
+from tsunagi.runtime.messages import Ack, Heartbeat, Level0Ack, Level1Ack, SlotBeat
 from tsunagi.runtime.names import NO_NAME, Name
 
+Parts = Sequence[tuple[str, SlotBeat]]
+"""What workers, by name, say of one slot."""
 SPARK = "spark"
 """Node name in the acknowledgements of Spark."""
 MARK_S = 0.5
@@ -116,25 +118,33 @@ class SlotMonitor:
         """Return whether Spark has not yet read an output of this name."""
         return self._spark is None or self._spark_generation != self._generation or name > self._spark
 
-    def snapshot(self, alive: Mapping[str, Heartbeat], now: float, now_us: int) -> SlotSnapshot:
+    def snapshot(self, parts: Parts, now: float, now_us: int) -> SlotSnapshot:
         """Return the state of the slot.
 
         Args:
-            alive: the living workers, by name.
+            parts: what living workers say of the slot.
         """
         waiting = self._last > NO_NAME and self._behind(self._last)
         since = self._marks[0][0] if self._marks else self._last_at
         return SlotSnapshot(
-            protected=_protected(self._slot, alive),
+            protected=_protected(self._slot, parts),
             silence_s=max(0.0, now - self._last_at) if self._last > NO_NAME else None,
             spark_lag_s=max(0.0, now - since) if waiting else 0.0,
             resume_age_s=max(0.0, (now_us - self._resume_us) / 1e6) if self._resume_us else None,
         )
 
 
-def _protected(slot: int, alive: Mapping[str, Heartbeat]) -> bool:
-    parts = [(name, part) for name, beat in alive.items() for part in beat.slots if part.slot == slot]
-    owners = [(part.epoch, name) for name, part in parts if part.role == "primary"]
+def by_slot(alive: Mapping[str, Heartbeat]) -> dict[int, list[tuple[str, SlotBeat]]]:
+    """Return what living workers say of each slot."""
+    found: dict[int, list[tuple[str, SlotBeat]]] = {}
+    for name, beat in alive.items():
+        for part in beat.slots:
+            found.setdefault(part.slot, []).append((name, part))
+    return found
+
+
+def _protected(slot: int, parts: Parts) -> bool:
+    owners = [(part.epoch, name) for name, part in parts if part.slot == slot and part.role == "primary"]
     return bool(owners) and any(
-        part.role == "standby" and part.ready and name != max(owners)[1] for name, part in parts
+        part.slot == slot and part.role == "standby" and part.ready and name != max(owners)[1] for name, part in parts
     )

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tsunagi.runtime.beat_routes import OWNING
 from tsunagi.runtime.heartbeat import HeartbeatFilter
 from tsunagi.runtime.messages import Heartbeat, SlotBeat
 
@@ -54,9 +55,6 @@ Processes are told apart by their start times. The one that seems earlier may be
 was set back in between. So this time is shorter than a takeover's detection: otherwise such a process would lose each
 slot that it takes.
 """
-
-OWNING = frozenset({"primary", "promoting"})
-"""The roles of a node that owns a slot or is taking it over."""
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tsunagi.runtime.cells import SUMMARY_S
 from tsunagi.runtime.log import RECOVERED, Record
 from tsunagi.runtime.messages import Ack, Context, QueryBeat, SlotBeat
 from tsunagi.runtime.names import Name
@@ -65,7 +66,8 @@ stage begins: at a high rate the loop has a thousand turns a second, and there a
 WAY_INTERVALS = 2.0
 """A heartbeat tells the longest delay of a record on its way to the owner in this many heartbeat intervals.
 
-More than one interval, so that no record falls between two heartbeats.
+More than one interval, so that no record falls between two heartbeats. The scaler hears it, in large fleets in the
+summary.
 """
 
 
@@ -260,7 +262,8 @@ class Replica:
         shared, intake, slot = self._shared, self._shared.intake, self._shared.slot
         owns = self.stage is ReplicaStage.OWN
         batch = shared.batching.batch_tuples
-        since = now - WAY_INTERVALS * shared.settings.standby.heartbeat_s
+        standby = shared.settings.standby
+        since = now - WAY_INTERVALS * (standby.heartbeat_s if standby.cells <= 1 else SUMMARY_S)
         return Published(
             role=self.role,
             epoch=shared.succession.term if owns else shared.succession.epoch,

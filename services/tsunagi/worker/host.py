@@ -21,6 +21,8 @@ from tsunagi.owner.deciders import make_deciders
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.store import load_from_store, publish, publish_refit
 from tsunagi.runtime import metrics
+from tsunagi.runtime.beat_routes import CellRoutes
+from tsunagi.runtime.cells import read_cells
 from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.heartbeat import Heartbeats
 from tsunagi.runtime.keys import fingerprint
@@ -46,11 +48,11 @@ from tsunagi.runtime.settings import Settings
 from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
 from tsunagi.standby.costs import Wire
-from tsunagi.standby.detector import Detector
 from tsunagi.standby.replica import Replica
 from tsunagi.standby.shared import Shared
 from tsunagi.standby.stages.base import ReplicaStage
 from tsunagi.worker.gauges import Gauges
+from tsunagi.worker.hearing import Hearing
 from tsunagi.worker.lifelines import Lifelines
 from tsunagi.worker.overload import Overload
 from tsunagi.worker.pace import Pace
@@ -70,12 +72,6 @@ GATHER_S = 0.002
 single records that come in a stream take fewer turns."""
 BUSY_S = 0.001
 """Longest wait for records in a turn of the loop, seconds, while a promotion or a speculation is under way."""
-BEATS_S, BEATS_BYTES = 0.02, 65_536
-"""The broker collects heartbeats for this time, seconds, or until they are so many bytes. They are read by a reader of
-their own. In a large fleet they come every millisecond, each worker reads all of them, and each answer would wake it:
-detection is later by a hundredth of a second, and a worker that waits takes a fraction of the time."""
-BEATS_BACK = 2000
-"""Number of old heartbeats that a starting worker reads: two seconds of a fleet of a hundred nodes."""
 ANNOUNCE_S = 0.2
 """Longest wait until the broker has an announcement, seconds. After that it is made again."""
 
@@ -121,26 +117,26 @@ class ReplicaHost:
         )
         self._writer = Writer(log, node, settings.standby.context_bytes, self.incarnation, self._plan.words, logger)
         self._main = log.reader()
-        self._beats = log.reader(wait_s=BEATS_S, least_bytes=BEATS_BYTES)
+        interval_s = settings.standby.heartbeat_s
+        self._hearing = Hearing(log, node, self.incarnation, interval_s)
         self._reader = SlotReader(log, logger)
         self._overload = Overload(self._main, self._reader, logger)
         self._past = OnePast(log)
         self._lifelines = lifelines
-        self.detector = Detector(node, self.incarnation, settings.standby.heartbeat_s)
-        self.heartbeats = Heartbeats(
-            log, node, "worker", settings.standby.heartbeat_s, self._fill, incarnation=self.incarnation
-        )
         self._topic_id = log.topic_id(TUPLES)
+        self._cells = read_cells(log)
+        routes = CellRoutes(self._cells, interval_s)
+        self.heartbeats = Heartbeats(
+            log, node, "worker", interval_s, self._fill, incarnation=self.incarnation, routes=routes
+        )
         self._open()
 
     # ---- start and end -----------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        beats_first, beats_end = self._reader.range(HEARTBEATS, PARTITION_OF_ONE)
         acks_first, _ = self._reader.range(ACKS, PARTITION_OF_ONE)
         plan_first, _ = self._reader.range(PLAN, PARTITION_OF_ONE)
-        # Begin a little back: the last heartbeat of a dead node says which record it was on.
-        self._beats.assign([Position(HEARTBEATS, PARTITION_OF_ONE, max(beats_first, beats_end - BEATS_BACK))])
+        self._hearing.open(self._cells, self._reader.range)
         self._main.assign([Position(ACKS, PARTITION_OF_ONE, acks_first), Position(PLAN, PARTITION_OF_ONE, plan_first)])
         self._catch_up_on(ACKS, PLAN)
         self._warm_up()
@@ -188,7 +184,7 @@ class ReplicaHost:
         self.heartbeats.leaving = not died
         with contextlib.suppress(LogError):
             self.heartbeats.close(last_word=not died)
-        for client in (self._writer, self._main, self._beats, self._reader, self._past):
+        for client in (self._writer, self._main, self._hearing, self._reader, self._past):
             client.close()
 
     def ready(self) -> tuple[bool, str]:
@@ -213,7 +209,8 @@ class ReplicaHost:
             wait_s = 0.0
         records = self._main.read(MAX_RECORDS, wait_s, gather_s=GATHER_S)
         tuples: dict[int, list[Record]] = {}
-        for record in itertools.chain(self._beats.read(MAX_RECORDS, 0.0), records):
+        self._hearing.follow(self.replicas, self._reader.range)
+        for record in itertools.chain(self._hearing.read(MAX_RECORDS), records):
             if record.topic == TUPLES:
                 tuples.setdefault(record.partition, []).append(record)
             else:
@@ -221,7 +218,7 @@ class ReplicaHost:
         now = self._clock.monotonic()
         overload.on_read(len(records), now)
         if self._lifelines is not None:
-            self._lifelines.watch(self.replicas.values(), self.detector, now)
+            self._lifelines.watch(self.replicas.values(), self._hearing, now)
         for slot, batch in tuples.items():
             replica = self.replicas.get(slot)
             if replica is not None:
@@ -272,7 +269,7 @@ class ReplicaHost:
             if (beat := read_message(Heartbeat, record, self._logger)) is None:
                 return
             self.heartbeats.heard(beat)
-            if not self.detector.on_heartbeat(beat, now):
+            if not self._hearing.on_heartbeat(beat, record.partition, now):
                 return
             if beat.role == "edge" and beat.leaving:
                 for replica in self.replicas.values():
@@ -309,13 +306,16 @@ class ReplicaHost:
             if replica is not None:
                 replica.batching.set_target(self._plan.target(plan.target.slot))
             return
-        for assignment, wish in self._plan.wishes():
+        # In a large fleet most assignments are others'; in a small one each record lets all wishes be made anew.
+        one = self._cells.count > 1 and plan.WhichOneof("body") == "assignment"
+        only = plan.assignment.slot if one else None
+        for assignment, wish in self._plan.wishes(only):
             if assignment.slot in self.replicas:
                 self.replicas[assignment.slot].on_wish(wish)
             else:
                 self._take_up(assignment, wish)
         for slot, replica in self.replicas.items():
-            given = self._plan.given_away(slot)
+            given = self._plan.given_away(slot) if only in (None, slot) else None
             if given is not None:  # until it is released, it must not claim a slot that it should not own
                 replica.on_wish(replace(replica.wish, owner=given.owner, move=given.reason == MOVE))
 
@@ -326,7 +326,7 @@ class ReplicaHost:
             self.node,
             wish,
             self.settings,
-            self.detector,
+            self._hearing.detector(slot),
             partial(self._model_for, slot),
             lambda: secrets.randbits(63),
             now,
@@ -355,9 +355,10 @@ class ReplicaHost:
 
     def _followed(self, assignment: Assignment, replica: Replica) -> bool:
         """Return whether the planned secondary is ready or, if none is planned, the planned owner owns the slot."""
+        slot, detector = replica.slot_id, self._hearing.detector(replica.slot_id)
         if assignment.secondary:
-            return self.detector.stands_by(assignment.secondary, replica.slot_id)
-        return replica.owner == assignment.owner and bool(self.detector.owner_beat(assignment.owner, replica.slot_id))
+            return detector.stands_by(assignment.secondary, slot)
+        return replica.owner == assignment.owner and bool(detector.owner_beat(assignment.owner, slot))
 
     # ---- actions -----------------------------------------------------------------------------------------------
 

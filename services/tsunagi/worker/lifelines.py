@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from tsunagi.runtime.health import ALIVE, identity
 from tsunagi.runtime.messages import Heartbeat
-from tsunagi.standby.detector import Detector
 from tsunagi.standby.replica import Replica
 from tsunagi.standby.stages.base import ReplicaStage
+from tsunagi.worker.hearing import Hearing
 
 LOOK_S = 0.25
 """Seconds between two looks at which owners are to be watched."""
@@ -58,15 +58,15 @@ class Lifelines:
         self._ended: deque[Peer] = deque()
         self._look_at = 0.0
 
-    def watch(self, replicas: Iterable[Replica], detector: Detector, now: float) -> None:
-        """Tell the detector which connections have ended, and follow the plan: connect to owners, leave the others."""
+    def watch(self, replicas: Iterable[Replica], hearing: Hearing, now: float) -> None:
+        """Tell the detectors which connections have ended, and follow the plan: connect to owners, leave the others."""
         while self._ended:
             process = self._ended.popleft()
-            detector.hint(process.node, process.incarnation, now)
+            hearing.hint(process.node, process.incarnation, now)
         if now < self._look_at:
             return
         self._look_at = now + LOOK_S
-        beats = [detector.beat(item.owner) for item in replicas if item.stage is ReplicaStage.WATCH and item.owner]
+        beats = [hearing.beat(item.owner) for item in replicas if item.stage is ReplicaStage.WATCH and item.owner]
         wanted = {Peer.of(beat) for beat in beats if beat is not None and beat.metrics_port and not beat.leaving}
         for process in self._lines.keys() - wanted:
             self._lines.pop(process).drop()

@@ -127,8 +127,11 @@ class PlanBook:
         if change.name in refused:
             self._logger.warning("a query does not run", query=change.name, reason=refused[change.name])
 
-    def wishes(self) -> Iterator[tuple[Assignment, Wish]]:
+    def wishes(self, slot: int | None = None) -> Iterator[tuple[Assignment, Wish]]:
         """Yield each assignment that names this node, with what the node would compute for the slot.
+
+        Args:
+            slot: the only slot whose assignment is looked at; None = all are.
 
         Raises:
             OperatorError: an operator cannot be made. Such settings must not get into a slot's log.
@@ -137,7 +140,7 @@ class PlanBook:
             return
         slots, model_sha256 = SensorSlots.of(self.placement), self._model_in_force()
         settings = with_target(self._settings, self._recovery, self._logger)
-        for assignment in self._assignments.values():
+        for assignment in self._assignments.values() if slot is None else (self._assignments[slot],):
             if self._node not in (assignment.owner, assignment.secondary):
                 continue
             config = SlotConfig.make(

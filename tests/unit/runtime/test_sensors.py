@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tsunagi.runtime.sensors import LEAST_EDGES, SensorsError, place, read_sensors
+from tsunagi.runtime.cells import Cells
+from tsunagi.runtime.sensors import LEAST_EDGES, PER_EDGE, Sensor, SensorsError, SensorTable, place, read_sensors
 
 
 def table(tmp_path: Path, text: str, encoding: str = "utf-8") -> Path:
@@ -138,3 +139,17 @@ def test_placement_spreads_remainders_and_keeps_places_when_the_table_grows(tmp_
     assert np.bincount(small).tolist() == [2, 2, 2]
     grown = place(read_sensors(table(tmp_path, "sensor,edge\n" + rows + "new,e0\n")), 3)
     assert grown[:6].tolist() == small.tolist()
+
+
+@pytest.mark.parametrize(("slots", "cells"), [(100, 1), (100, 3), (400, 11)])
+def test_an_edges_slots_are_of_one_cell(slots: int, cells: int) -> None:
+    edges = 4 * slots
+    fleet = SensorTable(tuple(Sensor(i, f"s{i}", f"e{i // 6}") for i in range(6 * edges)))
+    placed = place(fleet, slots, cells=cells).reshape(edges, 6)
+    of = Cells(cells).of
+    assert all(len({of(int(slot)) for slot in row}) == 1 for row in placed)
+    assert all(len(set(row.tolist())) == PER_EDGE for row in placed)
+    counts = np.bincount(placed.ravel(), minlength=slots)
+    assert counts.min() > 0
+    if cells == 1:
+        assert (placed.ravel() == place(fleet, slots)).all()

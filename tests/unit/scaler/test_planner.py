@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tsunagi.runtime.cells import Cells
 from tsunagi.runtime.messages import Assignment, Heartbeat, SlotBeat
 from tsunagi.scaler.handover import MOVE_S
+from tsunagi.scaler.loads import Loads
 from tsunagi.scaler.planner import Planner
 from tsunagi.standby.detector import Detector
 
@@ -14,10 +21,10 @@ PATIENCE_S = 8.0
 class Fleet:
     """Workers by name, each with the roles it says it has; what is wished is read back at once."""
 
-    def __init__(self, slots: int = 2, workers: int = 3) -> None:
+    def __init__(self, slots: int = 2, workers: int = 3, cells: int = 1) -> None:
         self.now = 0.0
         self.detector = Detector("scaler", 1, 0.1)
-        self.planner = Planner(slots, workers, DEAD_S, PATIENCE_S, self.detector)
+        self.planner = Planner(slots, workers, DEAD_S, PATIENCE_S, self.detector, Cells(cells))
         self.alive: dict[str, dict[int, tuple[str, int]]] = {}
         self.written: list[Assignment] = []
 
@@ -278,3 +285,80 @@ def test_a_wish_that_another_scaler_overtook_is_read_as_the_log_has_it() -> None
     fleet.planner.on_assignment(theirs)
     fleet.planner.on_assignment(ours)
     assert fleet.plan()[0] == (owner, "x")
+
+
+# ---- several cells
+
+
+def large(workers: int, slots: int, cells: int) -> Fleet:
+    fleet = Fleet(slots, workers, cells)
+    fleet.alive = {f"w{number:03d}": {} for number in range(workers)}
+    fleet.run(1.0)
+    fleet.follow()
+    fleet.run(1.0)
+    return fleet
+
+
+def loads_of(fleet: Fleet) -> dict[str, int]:
+    found = Counter(name for pair in fleet.plan().values() for name in pair)
+    return {name: found[name] for name in fleet.alive}
+
+
+def cells_of(fleet: Fleet) -> dict[str, int]:
+    """Return of how many cells each worker has slots."""
+    cells = fleet.planner.cells
+    held = {(name, cells.of(slot)) for slot, pair in fleet.plan().items() for name in pair}
+    return dict(Counter(name for name, _ in held))
+
+
+def test_owner_and_secondary_are_of_a_slots_cell_and_the_balance_stays() -> None:
+    fleet = large(workers=20, slots=200, cells=10)
+    owned = Counter(owner for owner, _ in fleet.plan().values())
+    assert set(owned.values()) == {10}
+    loads = loads_of(fleet)
+    assert max(loads.values()) <= 21
+    assert min(loads.values()) >= 18
+    assert max(cells_of(fleet).values()) <= 3
+    assert sum(cells_of(fleet).values()) <= 1.5 * 20
+    assert all(owner != secondary for owner, secondary in fleet.plan().values())
+
+
+def test_after_deaths_slots_stay_in_few_hands() -> None:
+    fleet = large(workers=20, slots=200, cells=10)
+    for name in ("w003", "w011"):
+        del fleet.alive[name]
+        for slot, (owner, secondary) in fleet.plan().items():  # the secondary takes over
+            if owner == name:
+                fleet.alive[secondary][slot] = ("primary", 2)
+        fleet.run(DEAD_S + 0.5)
+        fleet.follow(2)
+    loads = loads_of(fleet)
+    assert sum(loads.values()) == 400
+    assert max(loads.values()) <= 400 / 18 + 2
+    assert max(cells_of(fleet).values()) <= 4
+    assert sum(cells_of(fleet).values()) <= 2.5 * 18
+
+
+@pytest.mark.parametrize("cells", [1, 8])
+def test_a_turn_counts_the_loads_of_each_slot_once(monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
+    """The work of a turn grows with the slots, and not with their square."""
+    counted = [0]
+    add = Loads.add
+
+    def counting(self: Loads, *args: Any) -> None:
+        counted[0] += 1
+        add(self, *args)
+
+    monkeypatch.setattr(Loads, "add", counting)
+    found = []
+    for workers in (8, 32):
+        fleet = large(workers, 8 * workers, cells)
+        counted[0] = 0
+        fleet.run(0.1)
+        at_rest = counted[0]
+        del fleet.alive["w000"]
+        counted[0] = 0
+        fleet.run(DEAD_S + 0.2)
+        found.append((at_rest / workers, counted[0] / workers))
+    assert found[0][0] == found[1][0] == 8, "a slot at rest is looked at once, to know the loads"
+    assert found[1][1] <= found[0][1]

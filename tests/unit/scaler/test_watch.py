@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tsunagi.runtime.messages import Ack, Heartbeat, Level0Ack, Level1Ack, SlotBeat
+from tsunagi.runtime.messages import Ack, Level0Ack, Level1Ack, SlotBeat
 from tsunagi.scaler.watch import MARK_S, MAX_MARKS, SlotMonitor
 
 GENERATION = 77
@@ -24,19 +24,16 @@ def resume(offset: int, appended_us: int, *, epoch: int = 1) -> Ack:
     )
 
 
-def workers(*roles: tuple[str, str, int, bool]) -> dict[str, Heartbeat]:
-    return {
-        name: Heartbeat(node=name, role="worker", slots=[SlotBeat(slot=0, role=role, epoch=epoch, ready=ready)])
-        for name, role, epoch, ready in roles
-    }
+def workers(*roles: tuple[str, str, int, bool]) -> list[tuple[str, SlotBeat]]:
+    return [(name, SlotBeat(slot=0, role=role, epoch=epoch, ready=ready)) for name, role, epoch, ready in roles]
 
 
 def lag(watch: SlotMonitor, now: float) -> float:
-    return watch.snapshot({}, now, 0).spark_lag_s
+    return watch.snapshot((), now, 0).spark_lag_s
 
 
 @pytest.mark.parametrize(
-    ("alive", "protected"),
+    ("parts", "protected"),
     [
         (workers(("a", "primary", 1, True), ("b", "standby", 1, True)), True),
         (workers(("a", "primary", 1, True), ("b", "standby", 1, False)), False),
@@ -49,31 +46,31 @@ def lag(watch: SlotMonitor, now: float) -> float:
     ],
 )
 def test_protected_means_a_living_owner_and_another_that_could_take_over(
-    alive: dict[str, Heartbeat], protected: bool
+    parts: list[tuple[str, SlotBeat]], protected: bool
 ) -> None:
-    assert SlotMonitor(0).snapshot(alive, 0.0, 0).protected is protected
+    assert SlotMonitor(0).snapshot(parts, 0.0, 0).protected is protected
 
 
 def test_a_part_of_another_slot_protects_nothing() -> None:
-    alive = workers(("a", "primary", 1, True), ("b", "standby", 1, True))
-    assert not SlotMonitor(1).snapshot(alive, 0.0, 0).protected
+    parts = workers(("a", "primary", 1, True), ("b", "standby", 1, True))
+    assert not SlotMonitor(1).snapshot(parts, 0.0, 0).protected
 
 
 def test_silence_counts_from_the_last_new_output() -> None:
     watch = SlotMonitor(0)
-    assert watch.snapshot({}, 9.0, 0).silence_s is None
+    assert watch.snapshot((), 9.0, 0).silence_s is None
     watch.on_ack(written(-1), 0, 1.0)
-    assert watch.snapshot({}, 9.0, 0).silence_s is None
+    assert watch.snapshot((), 9.0, 0).silence_s is None
     watch.on_ack(written(10), 0, 2.0)
     watch.on_ack(written(10), 0, 5.0)  # the owner lives and acknowledges, but writes nothing
-    assert watch.snapshot({}, 6.0, 0).silence_s == 4.0
+    assert watch.snapshot((), 6.0, 0).silence_s == 4.0
 
 
 def test_a_deposed_owner_does_not_break_the_silence() -> None:
     watch = SlotMonitor(0)
     watch.on_ack(written(10, epoch=2), 0, 2.0)
     watch.on_ack(written(99, epoch=1), 0, 5.0)
-    assert watch.snapshot({}, 6.0, 0).silence_s == 4.0
+    assert watch.snapshot((), 6.0, 0).silence_s == 4.0
 
 
 def test_after_a_log_made_anew_names_start_again() -> None:
@@ -81,7 +78,7 @@ def test_after_a_log_made_anew_names_start_again() -> None:
     watch.on_ack(written(1000), 0, 2.0)
     watch.on_ack(taken(1000), 0, 2.5)
     watch.on_ack(written(3, generation=5), 0, 4.0)
-    assert watch.snapshot({}, 5.0, 0).silence_s == 1.0
+    assert watch.snapshot((), 5.0, 0).silence_s == 1.0
     assert lag(watch, 5.0) == 1.0
     watch.on_ack(taken(3, generation=5), 0, 5.0)
     assert lag(watch, 6.0) == 0.0
@@ -125,17 +122,17 @@ def test_what_waited_before_we_came_has_waited_since_sparks_last_word() -> None:
 
 def test_the_resume_points_age_is_that_of_the_newest_record_before_it() -> None:
     watch = SlotMonitor(0)
-    assert watch.snapshot({}, 0.0, 10_000_000).resume_age_s is None
+    assert watch.snapshot((), 0.0, 10_000_000).resume_age_s is None
     watch.on_ack(resume(100, 4_000_000), 9_000_000, 0.0)
-    assert watch.snapshot({}, 0.0, 10_000_000).resume_age_s == 6.0
+    assert watch.snapshot((), 0.0, 10_000_000).resume_age_s == 6.0
     watch.on_ack(resume(50, 8_000_000), 9_500_000, 0.0)  # an older one
-    assert watch.snapshot({}, 0.0, 10_000_000).resume_age_s == 6.0
+    assert watch.snapshot((), 0.0, 10_000_000).resume_age_s == 6.0
     watch.on_ack(resume(60, 7_000_000, epoch=2), 9_500_000, 0.0)  # a new owner's counts, even if it is further back
-    assert watch.snapshot({}, 0.0, 10_000_000).resume_age_s == 3.0
+    assert watch.snapshot((), 0.0, 10_000_000).resume_age_s == 3.0
 
 
 def test_without_a_resume_point_it_is_the_age_of_the_first_owner() -> None:
     watch = SlotMonitor(0)
     watch.on_ack(written(1), 2_000_000, 0.0)
     watch.on_ack(written(2), 7_000_000, 5.0)
-    assert watch.snapshot({}, 5.0, 8_000_000).resume_age_s == 6.0
+    assert watch.snapshot((), 5.0, 8_000_000).resume_age_s == 6.0

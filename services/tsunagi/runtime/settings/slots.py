@@ -13,14 +13,16 @@ from tsunagi.runtime.settings.section import Few, Section
 class SlotsSettings(Section):
     """Units of work: partitions of `tuples`. `tsunagi slots` gives a running system more."""
 
-    count: Few = Field(
+    count: int = Field(
         2,
+        ge=1,
+        le=100_000,
         description="slots, and partitions of tuples and recovered, at first; some may have been added since",
     )
     most: int = Field(
         0,
         ge=0,
-        le=10_000,
+        le=100_000,
         description="slots at most: more than count are made where a slot's recovery would take longer than half a "
         "step, by measured cost; 0 = count as it is",
     )

@@ -57,11 +57,17 @@ class StandbySettings(Target):
     """A-SAS: how the slots' secondaries stand by."""
 
     cost_period_s: Seconds = Field(2.0, description="period over which the costs are measured")
-    slots: dict[Annotated[int, Field(ge=0, lt=10_000)], SlotTarget] = Field(
+    slots: dict[Annotated[int, Field(ge=0, lt=100_000)], SlotTarget] = Field(
         default_factory=dict, description="slots that have batch_size, policy, limits or priority of their own"
     )
     heartbeat_s: Seconds = Field(0.1, description="interval of heartbeats; that of edges is a third of detect_s")
     detect_s: Seconds = Field(0.75, description="silence of the primary after which it counts as dead")
+    cells: int = Field(
+        0,
+        ge=0,
+        le=10_000,
+        description="groups of slots, each with heartbeats of its own, when the topics are made; 0 = one for 32 slots",
+    )
     speculate: bool = Field(
         default=True,
         description="write an owner's outputs before it is known to be dead; repeats are dropped by name",
@@ -76,7 +82,7 @@ class StandbySettings(Target):
 
     @property
     def edge_heartbeat_s(self) -> float:
-        """Interval of an edge's heartbeats. Edges are many, and each worker reads all of them.
+        """Interval of an edge's heartbeats. Edges are many.
 
         An edge counts as silent once it has missed three, and a batch of it is a sign of life as well.
         """
