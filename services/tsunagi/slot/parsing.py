@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice, takewhile
+from operator import eq
 
 from tsunagi.runtime.auth import forgery
 from tsunagi.runtime.door import UnusableError, decode
@@ -43,13 +46,13 @@ def parse_run(records: Sequence[Record]) -> Iterator[tuple[int, ParsedMany]]:
 
     More than one record go together only as `PlainBatches`.
     """
-    sizes = [len(record.value or b"") for record in records]
+    looks = [(len(record.value or b""), record.key) for record in records]
     at = singly = 0  # records before `singly` are parsed one by one
     while at < len(records):
         parsed = parse(records[at])
         message, _, kind = parsed
         if at >= singly and message is not None and kind == "batch":
-            upto = next((place for place in range(at + 1, len(sizes)) if sizes[place] != sizes[at]), len(sizes))
+            upto = at + sum(1 for _ in takewhile(partial(eq, looks[at]), islice(looks, at, None)))
             plain = plain_batches(records[at:upto], message) if upto - at >= LEAST else None
             if plain is not None and len(plain) >= LEAST:
                 yield len(plain), (plain, "", kind)

@@ -58,19 +58,22 @@ class PlainOutputs(Sequence[Output]):
     def __getitem__(self, place: slice) -> list[Output]: ...
     def __getitem__(self, place: int | slice) -> Output | list[Output]:
         if isinstance(place, slice):
-            return [self._at(number) for number in range(*place.indices(len(self)))]
+            return [self[number] for number in range(*place.indices(len(self)))]
         if not -len(self) <= place < len(self):
             raise IndexError(place)
-        return self._at(place % len(self))
+        place %= len(self)
+        return next(self._between(place, place + 1))
 
     def __iter__(self) -> Iterator[Output]:
-        return map(self._at, range(len(self)))
+        return self._between(0, len(self))
 
-    def _at(self, place: int) -> Output:
-        offset, step, event_time_us, appended_us = self._numbers[:, place].tolist()
-        begin = place * self.rows
-        body = Packed(step, event_time_us, self._columns, begin, begin + self.rows)
-        return Output(Name(offset, 0), RECOVERED, self.epoch, appended_us, body)
+    def _between(self, begin: int, end: int) -> Iterator[Output]:
+        """Yield the outputs of these places."""
+        columns, rows = self._columns, self.rows
+        for place, numbers in enumerate(self._numbers[:, begin:end].T.tolist(), begin):
+            offset, step, event_time_us, appended_us = numbers
+            body = Packed(step, event_time_us, columns, place * rows, (place + 1) * rows)
+            yield Output(Name(offset, 0), RECOVERED, self.epoch, appended_us, body)
 
     @property
     def first(self) -> Name:

@@ -104,6 +104,14 @@ def test_numbers_beyond_their_range_are_found_among_others_of_the_same_length(st
     hold(writer.records)
 
 
+def test_edges_in_turn_are_read_one_by_one() -> None:
+    writer = Writer()
+    for number in range(2 * RUN):
+        record = writer.batch(EDGES[::2][number % 2], FIRST + number)
+        record.key = EDGES[::2][number % 2].encode()
+    assert hold(writer.records) == []
+
+
 def test_what_is_no_batch_or_nothing_at_all_stands_between() -> None:
     writer = Writer()
     for number in range(4 * RUN):

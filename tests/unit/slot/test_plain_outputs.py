@@ -52,7 +52,7 @@ def test_they_are_a_sequence() -> None:
     outputs = outputs_of([[4, 5, 9], [1, 2, 3], [1, 2, 3], [1, 2, 3]])
     every = list(outputs)
     assert [output.name for output in every] == [Name(4, 0), Name(5, 0), Name(9, 0)]
-    assert outputs[1:] == every[1:]
+    assert (outputs[1:], outputs[::-1], list(reversed(outputs))) == (every[1:], every[::-1], every[::-1])
     assert (len(outputs), outputs[-1], outputs[2]) == (3, every[2], every[2])
     with pytest.raises(IndexError):
         outputs[3]
