@@ -173,11 +173,11 @@ def _follow_one_late(self: ReplicaHost, replica: Replica, action: act.Action) ->
     return _do(self, replica, action)
 
 
-def _passes_one_over(self: Intake, records: Sequence[Record], *, bounded: bool = False) -> None:
+def _passes_one_over(self: Intake, records: Sequence[Record], **options: bool) -> None:
     """Takes a record that was read twice for a new one."""
     if records and 0 < records[0].offset == self.next == self.scanned:
         self.next = self.scanned = self.next + 1
-    _on_records(self, records, bounded=bounded)
+    _on_records(self, records, **options)
 
 
 def _last_claim_wins(self: Register, offset: int, record: LogRecord) -> bool:

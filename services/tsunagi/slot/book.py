@@ -7,9 +7,11 @@ from typing import ClassVar, Protocol
 
 from tsunagi.runtime.messages import EdgeState, TupleBatch
 from tsunagi.runtime.ranges import MAX_TIME_US
+from tsunagi.slot.batches import PlainRun
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.edges import NEVER, NOT_YET, ClosedStep, SlotEdge, Taken
 from tsunagi.slot.operators import Chain
+from tsunagi.slot.outputs import Output
 from tsunagi.slot.steps import StepBook
 from tsunagi.slot.tuples import TupleBook
 
@@ -40,6 +42,11 @@ class Book(Protocol):
 
     def take(self, chain: Chain, batches: Sequence[TupleBatch], appended_us: Sequence[int]) -> Iterator[Taken]:
         """Take in batches in the order of the log; yield those that are refused, and rows that follow at once."""
+
+    def take_plain(
+        self, chain: Chain, batches: PlainRun, appended_us: Sequence[int], epoch: int
+    ) -> Sequence[Output] | None:
+        """Take in batches of the usual form; see `TupleBook`."""
 
     def accept(self, batch: TupleBatch, appended_us: int) -> str:
         """Take in a batch without processing its values; return "" if it counts, else why it does not."""

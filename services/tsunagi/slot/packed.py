@@ -73,13 +73,13 @@ class Packed:
         middle.sensor = columns.sensor[4 * begin : 4 * end]
         middle.mean = columns.mean[8 * begin : 8 * end]
         if columns.exact:
-            return _head(slot, generation) + middle.SerializeToString() + _measured(end - begin)
+            return head(slot, generation) + middle.SerializeToString() + measured(end - begin)
         last = Recovered(
             sd=columns.sd[8 * begin : 8 * end],
             quality=columns.quality[begin:end],
             bound=columns.bound[8 * begin : 8 * end],
         )
-        return _head(slot, generation) + middle.SerializeToString() + last.SerializeToString()
+        return head(slot, generation) + middle.SerializeToString() + last.SerializeToString()
 
 
 @dataclass(slots=True)
@@ -127,11 +127,13 @@ _kept = _Kept()
 
 
 @lru_cache(maxsize=64)
-def _head(slot: int, generation: int) -> bytes:
+def head(slot: int, generation: int) -> bytes:
+    """Return the first fields of the message `Recovered`, which are equal for all outputs of a slot."""
     return Recovered(version=VERSION, slot=slot, generation=generation).SerializeToString()
 
 
 @lru_cache(maxsize=256)
-def _measured(count: int) -> bytes:
+def measured(count: int) -> bytes:
+    """Return the last fields of so many measured rows, which are all 0."""
     zeros = bytes(8 * count)
     return Recovered(sd=zeros, quality=bytes(count), bound=zeros).SerializeToString()

@@ -10,7 +10,6 @@ Terms: A *context* is the whole state of a slot at one offset of its log. The *e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, islice
 from types import MappingProxyType
 
 import numpy as np
@@ -32,6 +31,7 @@ from tsunagi.runtime.messages import (
     TupleBatch,
 )
 from tsunagi.runtime.names import NO_NAME, Name
+from tsunagi.slot.batches import PlainRun, bare, gather
 from tsunagi.slot.book import Book, make_book, renew_book
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.controls import BoundsControl, DistrustControl, FactorsControl, HelpersControl, RefitControl
@@ -42,12 +42,8 @@ from tsunagi.slot.operators import Chain, build_chain
 from tsunagi.slot.outputs import Letters, Output
 from tsunagi.slot.ownership import Register
 from tsunagi.slot.packed import PackedRows
-from tsunagi.slot.parsing import Parsed, parse
+from tsunagi.slot.parsing import Parsed, ParsedMany, alone, parse
 from tsunagi.slot.recover import Recover
-
-MAX_BYTES = 320_000
-"""The most bytes of a run, the records that are processed at once; a tuple has 16. The run's columns stay in a core's
-cache, and a run is short even if a tuple suddenly costs a hundred times more."""
 
 
 class Slot:
@@ -120,13 +116,13 @@ class Slot:
 
     # ---- records in, outputs out -------------------------------------------------------------------------------
 
-    def apply(self, record: Record, parsed: Parsed | None = None) -> list[Output]:
+    def apply(self, record: Record, parsed: ParsedMany | None = None) -> list[Output]:
         """Process the next record of the log; return its outputs, in the order of names."""
-        outputs = self._outputs(record, parsed or parse(record))
+        outputs = self._outputs(record, parse(record) if parsed is None else alone(record, parsed))
         self._move_on(record)
         return outputs
 
-    def apply_run(self, items: Iterable[tuple[Record, Parsed]]) -> tuple[list[Output], int]:
+    def apply_run(self, items: Iterable[tuple[Record, ParsedMany]]) -> tuple[Sequence[Output], int]:
         """Process the next records of the log, as many as can go together; return the outputs and the records' number.
 
         The outputs are those of `apply` for each record. In lock-step one record is processed, without it several
@@ -136,20 +132,15 @@ class Slot:
         first = next(remaining)
         if self.book is None or self.book.together == 1:
             return self.apply(*first), 1
-        records: list[Record] = []
-        batches: list[TupleBatch] = []
-        size = 0
-        quarantined = self.register.quarantined
-        for record, (message, _, kind) in islice(chain((first,), remaining), self.book.together):
-            if message is None or kind != "batch" or size >= MAX_BYTES or record.offset in quarantined:
-                break
-            size += len(record.value or b"")
-            batches.append(message.batch)
-            records.append(record)
+        records, batches = gather(first, remaining, self.book.together, self.register.quarantined)
         if not records:
             return self.apply(*first), 1
-        outputs: list[Output] = []
-        self._take(records, batches, [record.appended_us for record in records], outputs)
+        appended_us = [record.appended_us for record in records]
+        outputs = self._take_plain(batches, appended_us) if isinstance(batches, PlainRun) else None
+        if outputs is None:
+            outputs = []
+            messages = batches.messages() if isinstance(batches, PlainRun) else batches
+            self._take(records, messages, appended_us, outputs)
         self._move_on(records[-1])
         return outputs, len(records)
 
@@ -270,9 +261,9 @@ class Slot:
         for batch, appended_us in waiting:
             if batch.sensor or batch.events:
                 outputs.append(self.letters.buried(Name(record.offset, len(outputs)), epoch, record, batch))
-            self.book.accept(_bare(batch), appended_us)
+            self.book.accept(bare(batch), appended_us)
         if kind == "batch":
-            self.book.accept(_bare(message.batch), record.appended_us)
+            self.book.accept(bare(message.batch), record.appended_us)
         elif counts and kind in ("edge_out", "punctuation"):
             _TAKE[kind](self, record, message, outputs)
         elif counts and kind == "past" and self.chain.stream is not None:
@@ -286,6 +277,15 @@ class Slot:
         return outputs
 
     # ---- batches and steps ---------------------------------------------------------------------------------------
+
+    def _take_plain(self, batches: PlainRun, appended_us: Sequence[int]) -> Sequence[Output] | None:
+        """Process batches of the usual form, and return the outputs; None = they are to be looked at one by one."""
+        assert self.book is not None  # noqa: S101 - the caller has checked; for the type checker
+        assert self.chain is not None  # noqa: S101
+        outputs = self.book.take_plain(self.chain, batches, appended_us, self.register.epoch)
+        if outputs:
+            self.last_name = outputs[-1].name
+        return outputs
 
     def _take(
         self,
@@ -475,13 +475,6 @@ class Slot:
         self.position = context.offset
         self.last_name = Name(context.last_offset, context.last_index)
         self._set_aside = []
-
-
-def _bare(batch: TupleBatch) -> TupleBatch:
-    """Return a batch without its values: it says how far its edge has come."""
-    return TupleBatch(
-        edge=batch.edge, incarnation=batch.incarnation, step=batch.step, event_time_us=batch.event_time_us
-    )
 
 
 _TAKE: dict[str, Callable[[Slot, Record, LogRecord, list[Output]], None]] = {

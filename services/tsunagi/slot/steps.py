@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tsunagi.query.form import misfits
 from tsunagi.runtime.columns import Floats, floats, pack_floats, pack_sensors, sensors
 from tsunagi.runtime.messages import EdgeState, Events, TupleBatch
+from tsunagi.slot.batches import PlainRun
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.edges import NEVER, NOT_YET, OUT_AGAIN_US, ClosedStep, SlotEdge, Taken, restore_edges, states_of
 from tsunagi.slot.operators import Chain
@@ -84,6 +85,9 @@ class StepBook:
             reason, whole = self._accept(batch, appended)
             if reason or not whole:
                 yield Taken(place, reason or "unknown-sensor", cursor, None)
+
+    def take_plain(self, chain: Chain, batches: PlainRun, appended_us: Sequence[int], epoch: int) -> None:
+        """Take in nothing: each batch waits for its step by itself (`take`)."""
 
     def accept(self, batch: TupleBatch, appended_us: int) -> str:
         """Take in a batch; return "" if it counts, else why it does not.

@@ -27,11 +27,11 @@ from tsunagi.query.tuple_runs import QueryFailedError, TupleQueries
 from tsunagi.query.values import WIRE, Column, Kind, concatenate
 from tsunagi.runtime.messages import Past, Recovered, TupleBatch
 from tsunagi.runtime.settings import Settings
+from tsunagi.slot.batches import Batches
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.filled import FilledQuery
 from tsunagi.slot.frames import Integers, OperatorError, OperatorFailedError, Run, place_of
 from tsunagi.slot.packed import PackedRows
-from tsunagi.slot.tuples import Batches
 
 _STATE = "stream"
 """The name of the queries' state among those of a chain's operators."""

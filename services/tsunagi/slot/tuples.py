@@ -7,6 +7,7 @@ instead of a step, usually its event time. It must be greater than the number of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,37 +15,23 @@ import numpy as np
 
 from tsunagi.query.values import Column
 from tsunagi.runtime.columns import Sensors, floats, sensors
+from tsunagi.runtime.log import RECOVERED
 from tsunagi.runtime.messages import EdgeState, TupleBatch
+from tsunagi.runtime.names import Name
+from tsunagi.slot.batches import Batches, PlainRun
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.edges import NOT_YET, ClosedStep, SlotEdge, Taken, restore_edges, states_of
 from tsunagi.slot.frames import Integers, Run, measured_run
+from tsunagi.slot.outputs import Output
 from tsunagi.slot.packed import Packed, PackedColumns, PackedRows
+from tsunagi.slot.plain_outputs import plain_outputs
 
 if TYPE_CHECKING:
     from tsunagi.slot.operators import Chain
     from tsunagi.slot.stream import SlotStream
 
-MAX_RECORDS = 128
+MAX_RECORDS = 512
 """The most records of a run: enough that the cost of a run by itself does not matter."""
-
-
-class Batches:
-    """Successive batches of a slot's log, by field, so that each field of a message is read only once."""
-
-    __slots__ = ("counts", "edges", "event_times", "incarnations", "messages", "sensors", "steps", "values")
-
-    def __init__(self, batches: Sequence[TupleBatch]) -> None:
-        self.messages = batches
-        self.edges = [batch.edge for batch in batches]
-        self.incarnations = [batch.incarnation for batch in batches]
-        self.steps = [batch.step for batch in batches]
-        self.event_times = [batch.event_time_us for batch in batches]
-        self.sensors = [batch.sensor for batch in batches]
-        self.values = [batch.value for batch in batches]
-        self.counts = [batch.count for batch in batches]
-
-    def __len__(self) -> int:
-        return len(self.edges)
 
 
 class TupleBook:
@@ -83,12 +70,12 @@ class TupleBook:
         refused, run = self.accept_run(columns, appended_us, stream)
         parts = chain.process_run(run)
         if len(parts) == 1 and not refused and stream is None:
-            for place, rows in split(parts[0], columns):
+            for place, rows in split(parts[0], columns.steps, columns.event_times):
                 yield Taken(place, "", 0, rows)
             return
         made: dict[int, list[Packed | PackedRows]] = {place: [] for place in refused}
         for part in parts if chain.gives_rows else ():
-            for place, own in split(part, columns):
+            for place, own in split(part, columns.steps, columns.event_times):
                 made.setdefault(place, []).append(own)
         if stream is not None and parts:
             for place, found in stream.follow(parts, columns.steps, columns.event_times):
@@ -98,6 +85,55 @@ class TupleBook:
                 yield Taken(place, *refused[place], None)
             for body in made[place]:
                 yield Taken(place, "", 0, body)
+
+    def take_plain(
+        self, chain: Chain, batches: PlainRun, appended_us: Sequence[int], epoch: int
+    ) -> Sequence[Output] | None:
+        """Take in batches of the usual form, and let them go through the chain as one run; return the outputs.
+
+        Args:
+            epoch: the epoch (number of the ownership) as of these batches.
+
+        Returns:
+            None if one of them may not count, or if a stream reads them. Nothing has changed then.
+        """
+        if chain.stream is not None or (run := self._accept_plain(batches, appended_us)) is None:
+            return None
+        parts = [_present(part) for part in chain.process_run(run)]
+        numbers = np.array([batches.offsets, batches.steps, batches.event_times, appended_us])
+        if len(parts) == 1:
+            part = parts[0]
+            found = plain_outputs(numbers, PackedColumns(part), part.origin, epoch)
+            if found is not None:
+                return found
+        offsets, steps, times, _ = numbers.tolist()
+        rows = sorted((found for part in parts for found in split(part, steps, times)), key=itemgetter(0))
+        outputs: list[Output] = []
+        for place, body in rows:
+            same = outputs and outputs[-1].name.offset == offsets[place]
+            name = Name(offsets[place], outputs[-1].name.index + 1 if same else 0)
+            outputs.append(Output(name, RECOVERED, epoch, appended_us[place], body))
+        return outputs
+
+    def _accept_plain(self, batches: PlainRun, appended_us: Sequence[int]) -> Run | None:
+        edge, number = self.edges.get(batches.edge), self._number.get(batches.edge)
+        steps, times, ids = batches.steps, batches.event_times, batches.ids
+        if edge is None or self._config.former or batches.incarnation < edge.incarnation:
+            return None
+        if steps[0] <= edge.last_step or (steps[1:] <= steps[:-1]).any():
+            return None
+        if (times > np.array(appended_us) + self._config.max_ahead_us).any():
+            return None
+        if (self._owner[np.minimum(ids, len(self._owner) - 1)] != number).any():
+            return None
+        origin = batches.origin
+        if batches.rows > 1 and ((ids[1:] <= ids[:-1]) & (origin[1:] == origin[:-1])).any():
+            return None
+        edge.incarnation, edge.last_step = batches.incarnation, int(steps[-1])
+        self.cursor = max(self.cursor, edge.last_step + 1)
+        last_time = int(times[-1])
+        times = times if batches.rows == 1 else times[origin]
+        return measured_run(edge.last_step, last_time, ids, batches.values, times, origin)
 
     def accept(self, batch: TupleBatch, appended_us: int) -> str:
         """Take in one batch; return "" if it counts, else why it does not."""
@@ -245,11 +281,13 @@ class TupleBook:
         restore_edges(self.edges, edges)
 
 
-def split(run: Run, batches: Batches) -> Iterator[tuple[int, Packed]]:
-    """Yield (the record's place in the run, its rows) for each record that has rows, in order."""
-    missing = np.isnan(run.mean)
-    if missing.any():
-        run = run.keep(~missing)
+def split(run: Run, steps: Sequence[int], times: Sequence[int]) -> Iterator[tuple[int, Packed]]:
+    """Yield (the record's place in the run, its rows) for each record that has rows, in order.
+
+    Args:
+        steps, times: number and event time of each record's batch.
+    """
+    run = _present(run)
     origin = run.origin
     if not len(origin):
         return
@@ -257,6 +295,11 @@ def split(run: Run, batches: Batches) -> Iterator[tuple[int, Packed]]:
     starts = np.flatnonzero(np.diff(origin, prepend=-1))
     begins = starts.tolist()
     ends = [*begins[1:], len(origin)]
-    steps, times = batches.steps, batches.event_times
     for place, begin, end in zip(origin[starts].tolist(), begins, ends, strict=True):
         yield place, Packed(steps[place], times[place], columns, begin, end)
+
+
+def _present(run: Run) -> Run:
+    """Return a run's rows that have a value."""
+    missing = np.isnan(run.mean)
+    return run.keep(~missing) if missing.any() else run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tsunagi.recovery.model import Model
@@ -103,7 +104,7 @@ class Request:
 class Emit:
     """Write outputs in this order and without a gap; report what the broker has with `on_delivered`."""
 
-    outputs: tuple[Output, ...]
+    outputs: Sequence[Output]
     generation: int
 
 

@@ -16,13 +16,15 @@ from array import array
 from bisect import insort
 from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
 from operator import attrgetter
 
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.marks import BREAK_US, digest_of
 from tsunagi.runtime.messages import Context, Level1Ack
 from tsunagi.slot.ownership import Register
-from tsunagi.slot.parsing import Parsed, parse
+from tsunagi.slot.parsing import ParsedMany, parse, parse_run
+from tsunagi.slot.plain import PlainBatches
 from tsunagi.standby.costs import LogExtent
 
 RECORD_OVERHEAD_BYTES = 70
@@ -72,7 +74,7 @@ class Intake:
 
     def __init__(self, tuples_per_record: float) -> None:
         self.scan = Register()
-        self.backlog: deque[tuple[Record, Parsed]] = deque()
+        self.backlog: deque[tuple[Record, ParsedMany]] = deque()
         self.next = 0
         self.scanned = 0
         self.first = 0
@@ -119,49 +121,56 @@ class Intake:
         """How many records may be read at once, at least 1."""
         return max(1, int(HELD_BYTES / (self.bytes_per_record + KEPT_BYTES)))
 
-    def on_records(self, records: Sequence[Record], *, bounded: bool = False) -> None:
+    def on_records(self, records: Sequence[Record], *, bounded: bool = False, columns: bool = False) -> None:
         """Keep records that were read, in log order; those that were read before are skipped.
 
         Args:
             bounded: scan the records and do not keep them while the backlog is full. They must then be read again.
+            columns: whether batches that are alike are read as columns, since the slot processes them together.
         """
         if records and self.next < self.scanned:
             again = [record for record in records if record.offset < self.scanned]
             self._keep_again(again, bounded=bounded)
             records = records[len(again) :]
         keep = self.next == self.scanned and not (bounded and self.full)
-        tuples = size = count = 0
-        following, backlog, newest = self.scanned, self.backlog, self._newest
-        for record in records:
-            if record.offset < following:
-                continue
-            parsed = parse(record)
-            message, _, kind = parsed
-            if message is not None and kind == "batch":
-                batch = message.batch
-                tuples += (len(batch.value) >> 3) + sum(events.rows for events in batch.events)
-                self.first_us = self.first_us or record.appended_us
-                if self.scan.epoch == 0:
-                    step = batch.step
-                    self.oldest_step = step if self.oldest_step is None else min(step, self.oldest_step)
-            elif message is not None:
-                if kind == "ownership":
-                    self.seen_epoch = max(self.seen_epoch, message.ownership.epoch)
-                self.scan.read(record.offset, message)
-            if not count:
-                self._note_break(newest, record)
-            size += len(record.value or b"")
-            count += 1
+        records = _from(records, self.scanned)
+        if not records:
+            return
+        self._note_break(self._newest, records[0])
+        tuples = at = 0
+        for count, parsed in parse_run(records) if columns else ((1, parse(record)) for record in records):
+            part, at = records[at : at + count], at + count
+            tuples += self._scan(part[0], parsed)
             if keep:
-                backlog.append((record, parsed))
-            else:
-                self._remember(record, fresh=count == 1 and self.next == self.scanned)
-            newest, following = record, record.offset + 1
-        if count and newest is not None:
-            self._newest, self.scanned, self.appended_us = newest, following, newest.appended_us
-            if keep:
-                self.next, self._kept = following, newest
-            self._measure(count, size, tuples)
+                self.backlog.extend(zip(part, repeat(parsed)))
+        if not keep:
+            for place, record in enumerate(records):
+                self._remember(record, fresh=place == 0 and self.next == self.scanned)
+        newest = records[-1]
+        self._newest, self.scanned, self.appended_us = newest, newest.offset + 1, newest.appended_us
+        if keep:
+            self.next, self._kept = self.scanned, newest
+        self._measure(len(records), sum([len(record.value or b"") for record in records]), tuples)
+
+    def _scan(self, record: Record, parsed: ParsedMany) -> int:
+        """Take in what a record, or several as columns from this one on, say of the slot; return how many tuples."""
+        message, _, kind = parsed
+        if message is None:
+            return 0
+        if isinstance(message, PlainBatches):
+            step, tuples = int(message.steps.min()), len(message) * message.rows
+        elif kind == "batch":
+            batch = message.batch
+            step, tuples = batch.step, (len(batch.value) >> 3) + sum(events.rows for events in batch.events)
+        else:
+            if kind == "ownership":
+                self.seen_epoch = max(self.seen_epoch, message.ownership.epoch)
+            self.scan.read(record.offset, message)
+            return 0
+        self.first_us = self.first_us or record.appended_us
+        if self.scan.epoch == 0:
+            self.oldest_step = step if self.oldest_step is None else min(step, self.oldest_step)
+        return tuples
 
     def _keep_again(self, records: Sequence[Record], *, bounded: bool) -> None:
         """Keep records that were scanned before. The log may have lost its end and grown again since."""
@@ -363,3 +372,16 @@ class Intake:
         weight = 1.0 - (1.0 - WEIGHT) ** count
         self.tuples_per_record += weight * (tuples / count - self.tuples_per_record)
         self.bytes_per_record += weight * (size / count + RECORD_OVERHEAD_BYTES - self.bytes_per_record)
+
+
+def _from(records: Sequence[Record], following: int) -> Sequence[Record]:
+    """Return the records from an offset on, each of which stands behind the one before."""
+    offsets = [record.offset for record in records]
+    if offsets and offsets[0] >= following and offsets == list(range(offsets[0], offsets[0] + len(offsets))):
+        return records
+    found = []
+    for record in records:
+        if record.offset >= following:
+            found.append(record)
+            following = record.offset + 1
+    return found

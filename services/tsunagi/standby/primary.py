@@ -9,7 +9,7 @@ the slot's log.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from tsunagi.slot.frames import Frame
 from tsunagi.slot.outputs import Output
 from tsunagi.slot.ownership import Register
 from tsunagi.slot.packed import Packed, PackedRows
+from tsunagi.slot.plain_outputs import PlainOutputs
 from tsunagi.slot.slot import Slot
 from tsunagi.standby import actions as act
 from tsunagi.standby.queue import PendingQueue, unwritten
@@ -102,8 +103,13 @@ class Primary:
         self.level1_offset = -1
         self._repeats = Repeats()
 
-    def emit(self, outputs: Iterable[Output]) -> list[act.Action]:
+    def emit(self, outputs: Sequence[Output]) -> list[act.Action]:
         """Write those of the outputs that are not in `recovered` yet, and count them."""
+        if isinstance(outputs, PlainOutputs) and outputs.first > self.tail:
+            self.pending.sent(outputs, self._generation)
+            self.emitted += len(outputs)
+            self.quality_counts[EXACT] += len(outputs) * outputs.rows
+            return [act.Emit(outputs, self._generation)]
         wanted = tuple(outputs)
         if wanted and wanted[0].name <= self.tail:  # names ascend
             wanted = tuple(unwritten(wanted, self.tail))

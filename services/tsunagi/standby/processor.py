@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Iterator, Sequence
 from itertools import islice, takewhile
 
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.store import PendingError
+from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import Context
 from tsunagi.slot.models import LoadModel
 from tsunagi.slot.outputs import Output
+from tsunagi.slot.parsing import ParsedMany
 from tsunagi.slot.slot import Slot
 from tsunagi.standby.detector import STALL_RECORDS
 from tsunagi.standby.intake import Intake
@@ -89,7 +92,15 @@ class Processor:
         """Return how many records fit between two looks at the clock."""
         return CHUNK if self.record_s * CHUNK <= CHUNK_S else max(1, int(CHUNK_S / self.record_s))
 
-    def apply(self, limit: int, upto: int) -> tuple[list[Output], int] | None:
+    def rest(self, done: int) -> int:
+        """Return how many records may be processed at once if `done` have been since the last look at the clock.
+
+        Records that cost little are not cut where a part ends: what was read at once is processed at once.
+        """
+        chunk = self.chunk()
+        return chunk if self.record_s * 2 * CHUNK <= CHUNK_S else chunk - done
+
+    def apply(self, limit: int, upto: int) -> tuple[Sequence[Output], int] | None:
         """Process the next record, or as many as go together: at most `limit`, and only below the offset `upto`.
 
         Returns:
@@ -98,7 +109,9 @@ class Processor:
         if self.awaits():
             return None
         backlog, began = self._intake.backlog, self._intake.scan.began
-        items = takewhile(lambda item: item[0].offset < upto, islice(backlog, limit))
+        items: Iterator[tuple[Record, ParsedMany]] = islice(backlog, limit)
+        if backlog[-1][0].offset >= upto:
+            items = takewhile(lambda item: item[0].offset < upto, items)
         self.work.begin(STALL_RECORDS * self.record_s)
         try:
             outputs, count = self.slot.apply_run(items)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tsunagi.runtime.log import RECOVERED
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.slot.outputs import Output
+from tsunagi.slot.plain_outputs import PlainOutputs
 
 REMEMBERED = 1000
 """A silent queue remembers the names of the outputs that it trimmed last, at most so many.
@@ -23,6 +24,9 @@ The last record of `recovered` may repeat an earlier output, so the last name al
 
 _Sent = tuple[Name, str, int]
 """An output on its way: its name, its topic and the generation (number of the slot's log)."""
+
+_SentRun = tuple[PlainOutputs, int]
+"""Outputs on their way that are kept as columns, and the generation."""
 
 
 def unwritten(outputs: Iterable[Output], tail: Name) -> Iterator[Output]:
@@ -103,7 +107,7 @@ class PendingQueue:
     """
 
     def __init__(self) -> None:
-        self._names: deque[_Sent] = deque()
+        self._names: deque[_Sent | _SentRun] = deque()
         self._delivered: Counter[_Sent] = Counter()  # a name may be on its way twice
         self._generation = 0
         self.last = NO_NAME
@@ -112,7 +116,7 @@ class PendingQueue:
         self.lost: tuple[int, Name] | None = None
 
     def __len__(self) -> int:
-        return len(self._names)
+        return sum(len(sent[0]) if isinstance(sent[0], PlainOutputs) else 1 for sent in self._names)
 
     def begin(self, generation: int, tail: Name) -> None:
         """Take in that a term begins in this generation. Its last output in `recovered` is named `tail`."""
@@ -120,34 +124,54 @@ class PendingQueue:
 
     def sent(self, outputs: Iterable[Output], generation: int) -> None:
         """Add outputs of a generation that were handed to the producer, in the order of their names."""
-        self._names.extend((output.name, output.topic, generation) for output in outputs)
+        if isinstance(outputs, PlainOutputs):
+            self._names.append((outputs, generation))
+        else:
+            self._names.extend((output.name, output.topic, generation) for output in outputs)
 
     def delivered(self, name: Name, topic: str, generation: int) -> None:
         """Take in that the broker has an output. Acknowledgements of different topics may come in any order."""
-        names, waiting = self._names, self._delivered
-        sent = name, topic, generation
-        if waiting or not names or names[0] != sent:
-            waiting[sent] += 1
-            while names and names[0] in waiting:
-                entry = names.popleft()
-                waiting[entry] -= 1
-                if not waiting[entry]:
-                    del waiting[entry]
-                self._note(*entry)
-        else:  # usually it is the next one
-            names.popleft()
+        waiting, sent = self._delivered, (name, topic, generation)
+        if not waiting and self._next() == sent:  # usually it is the next one
+            self._names.popleft()
             self._note(*sent)
+            return
+        waiting[sent] += 1
+        while (entry := self._next()) in waiting and entry is not None:
+            self._names.popleft()
+            waiting[entry] -= 1
+            if not waiting[entry]:
+                del waiting[entry]
+            self._note(*entry)
 
     def delivered_run(self, outputs: Sequence[Output], generation: int) -> None:
         """Take in that the broker has outputs of one topic that were handed to the producer in a row."""
-        names, first, last = self._names, outputs[0], outputs[-1]
-        if self._delivered or not names or names[0] != (first.name, first.topic, generation):
+        names, waiting = self._names, self._delivered
+        if isinstance(outputs, PlainOutputs) and not waiting and names and names[0][0] is outputs:
+            names.popleft()
+            self._note(outputs.last, RECOVERED, generation)
+            return
+        first, last = outputs[0], outputs[-1]
+        if waiting or self._next() != (first.name, first.topic, generation):
             for output in outputs:
                 self.delivered(output.name, output.topic, generation)
             return
         for _ in outputs:
+            self._next()
             names.popleft()
         self._note(last.name, last.topic, generation)
+
+    def _next(self) -> _Sent | None:
+        """Return the first output on its way, None = there is none. If it is one of a run, the run is taken apart."""
+        if not self._names:
+            return None
+        first = self._names[0]
+        if len(first) == 3:
+            return first
+        run, generation = first
+        self._names.popleft()
+        self._names.extendleft([(output.name, output.topic, generation) for output in reversed(run)])
+        return run.first, RECOVERED, generation
 
     def _note(self, name: Name, topic: str, generation: int) -> None:
         if topic == RECOVERED and generation == self._generation and name > self.last:
@@ -176,6 +200,6 @@ class PendingQueue:
 
     def floor(self, position: int) -> int:
         """Return the offset below which the outputs of all inputs have arrived, where `position` is the next input."""
-        return min(
-            (name.offset for name, _, generation in self._names if generation == self._generation), default=position
-        )
+        firsts = (sent[0].first if isinstance(sent[0], PlainOutputs) else sent[0] for sent in self._names)
+        mine = (first.offset for first, sent in zip(firsts, self._names, strict=True) if sent[-1] == self._generation)
+        return min(mine, default=position)

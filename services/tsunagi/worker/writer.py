@@ -16,6 +16,7 @@ from tsunagi.runtime.log import ACKS, CONTEXTS, PLAN, RECOVERED, TUPLES, Deliver
 from tsunagi.runtime.messages import VERSION, Ack, HelperRequest, LogRecord, Plan
 from tsunagi.runtime.plan import Words
 from tsunagi.slot.outputs import Output
+from tsunagi.slot.plain_outputs import PlainOutputs
 from tsunagi.standby.parts import split
 from tsunagi.standby.replica import Replica
 
@@ -136,14 +137,22 @@ class Writer:
     def emit(self, replica: Replica, outputs: Sequence[Output], generation: int) -> None:
         """Write outputs. If they cannot be written, the process ends, so that none is missing."""
         slot = replica.slot_id
+        if isinstance(outputs, PlainOutputs):
+            self._emit(RECOVERED, outputs, outputs.encode(slot, generation), replica, generation)
+            return
         for topic, group in groupby(outputs, attrgetter("topic")):
             run = tuple(group)
-            partition = slot if topic == RECOVERED else PARTITION_OF_ONE
-            pairs = [output.encode(slot, generation) for output in run]
-            try:
-                self._write(topic, partition, pairs, Receipt(self.fail, replica, run, generation))
-            except LogError as error:
-                self.fail(f"{topic}, slot {slot}", error)
+            self._emit(topic, run, [output.encode(slot, generation) for output in run], replica, generation)
+
+    def _emit(
+        self, topic: str, run: Sequence[Output], pairs: Sequence[tuple[bytes, bytes]], replica: Replica, generation: int
+    ) -> None:
+        slot = replica.slot_id
+        partition = slot if topic == RECOVERED else PARTITION_OF_ONE
+        try:
+            self._write(topic, partition, pairs, Receipt(self.fail, replica, run, generation))
+        except LogError as error:
+            self.fail(f"{topic}, slot {slot}", error)
 
     def save_context(self, replica: Replica, value: bytes, term: int) -> None:
         """Write a context, in parts if it is large, and report its offset to the replica."""

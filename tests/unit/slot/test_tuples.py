@@ -29,12 +29,13 @@ from tsunagi.runtime.columns import floats, sensors
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED, Record
 from tsunagi.runtime.messages import Context, LogRecord, Recovered, TupleBatch
 from tsunagi.runtime.names import Name
+from tsunagi.slot.batches import Batches
 from tsunagi.slot.frames import Frame, OperatorError, measured_run
 from tsunagi.slot.operators import build_chain
 from tsunagi.slot.parsing import Parsed, parse
 from tsunagi.slot.slot import Slot
 from tsunagi.slot.tuple_windows import TupleAggregate
-from tsunagi.slot.tuples import Batches, TupleBook
+from tsunagi.slot.tuples import TupleBook
 
 WINDOWS: dict[str, Any] = {"use": "aggregate", "window": 5, "slide": 2}
 CHAINS: dict[str, tuple[dict[str, Any], ...]] = {
@@ -247,10 +248,10 @@ def test_batches_in_a_row_go_together_up_to_a_size_and_to_what_is_none(monkeypat
     writer.raw(b"\xff")
     items = [(record, parse(record)) for record in [*batches, writer.records[-1]]]
     size = sum(len(record.value or b"") for record in batches[:2])
-    monkeypatch.setattr("tsunagi.slot.slot.MAX_BYTES", size)
+    monkeypatch.setattr("tsunagi.slot.batches.MAX_BYTES", size)
     assert slot.apply_run(items)[1] == 2
     assert (slot.position, slot.appended_us) == (batches[1].offset + 1, batches[1].appended_us)
-    monkeypatch.setattr("tsunagi.slot.slot.MAX_BYTES", 100 * size)
+    monkeypatch.setattr("tsunagi.slot.batches.MAX_BYTES", 100 * size)
     assert slot.apply_run(items[2:])[1] == 4
     assert slot.last_name == Name(batches[-1].offset, 0)
     assert slot.apply_run(items[6:])[1] == 1

@@ -5,16 +5,20 @@ from __future__ import annotations
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 
 from tests.unit.hashes import SHA
 from tests.unit.slot.small_slot import EDGES, FIRST, SLOT, Writer, load, make_config, owned, play
 from tsunagi.runtime.log import LATE, RECOVERED
-from tsunagi.runtime.messages import Context, Late, Level0Ack, Level1Ack
+from tsunagi.runtime.messages import EXACT, Context, Late, Level0Ack, Level1Ack
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.runtime.settings import Settings, StandbySettings
 from tsunagi.slot.deciding import READ_BACK_S, OwnerView
+from tsunagi.slot.frames import measured_run
 from tsunagi.slot.operators import Frame
 from tsunagi.slot.outputs import Output
+from tsunagi.slot.packed import PackedColumns
+from tsunagi.slot.plain_outputs import plain_outputs
 from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
@@ -67,6 +71,17 @@ def test_what_stands_in_recovered_is_not_written_again_but_side_records_are() ->
     assert isinstance(emit, act.Emit)
     assert [output.name for output in emit.outputs] == [Name(4, 1), Name(5, 0)]
     assert term.primary.emit(outputs[:1]) == []
+
+
+@pytest.mark.parametrize(("tail", "left"), [(2, [3, 4, 5]), (3, [4, 5]), (5, [])])
+def test_of_outputs_kept_as_columns_those_behind_the_tail_are_written(tail: int, left: list[int]) -> None:
+    term = Term(tail=Name(tail, 0))
+    run = measured_run(1, 1, np.zeros(3, np.uint32), np.ones(3), np.ones(3, np.int64), np.arange(3))
+    outputs = plain_outputs(np.array([[3, 4, 5]] * 4), PackedColumns(run), run.origin, 1)
+    assert outputs is not None
+    emitted = [output for action in term.primary.emit(outputs) for output in action.outputs]  # type: ignore[union-attr]
+    assert [output.name for output in emitted] == [Name(offset, 0) for offset in left]
+    assert term.primary.emitted == term.primary.quality_counts[EXACT] == len(term.primary.pending) == len(left)
 
 
 def test_values_are_counted_by_quality_as_they_are_written() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,10 @@ from hypothesis import strategies as st
 from tests.unit.standby.shell import output
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED
 from tsunagi.runtime.names import NO_NAME, Name
+from tsunagi.slot.frames import measured_run
 from tsunagi.slot.outputs import Output
+from tsunagi.slot.packed import PackedColumns
+from tsunagi.slot.plain_outputs import PlainOutputs, plain_outputs
 from tsunagi.standby.queue import REMEMBERED, PendingQueue, SilentQueue
 
 GENERATION = 7
@@ -220,3 +224,47 @@ def test_outputs_of_an_earlier_generation_count_for_nothing_though_their_names_a
         assert queue.place(item.name, GENERATION + 1, 2 + number, 1)
         queue.delivered(item.name, item.topic, GENERATION + 1)
     assert (queue.floor(9), queue.last, queue.last_end) == ((9, Name(5, 0), 4) if late else (3, NO_NAME, 0))
+
+
+def columns(begin: int, count: int) -> PlainOutputs:
+    """Outputs of the inputs from an offset on, as columns."""
+    origin = np.arange(count)
+    run = measured_run(1, 1, np.zeros(count, np.uint32), np.ones(count), np.ones(count, np.int64), origin)
+    numbers = np.array([origin + begin, origin + 1, origin + 1, origin + 1])
+    made = plain_outputs(numbers, PackedColumns(run), origin, 1)
+    assert made is not None
+    return made
+
+
+def test_columns_of_outputs_arrive_as_a_whole() -> None:
+    pending, runs = waiting(), [columns(3, 5), columns(8, 4)]
+    for run in runs:
+        pending.sent(run, GENERATION)
+    assert (len(pending), pending.floor(20)) == (9, 3)
+    pending.delivered_run(runs[0], GENERATION)
+    assert (len(pending), pending.floor(20), pending.last) == (4, 8, Name(7, 0))
+    pending.delivered_run(runs[1], GENERATION)
+    assert (len(pending), pending.floor(20), pending.last) == (0, 20, Name(11, 0))
+
+
+def test_columns_of_outputs_may_arrive_one_by_one_and_out_of_turn() -> None:
+    pending, first, second = waiting(), columns(3, 2), columns(6, 2)
+    pending.sent(first, GENERATION)
+    pending.sent([output(5, topic=LATE)], GENERATION)
+    pending.sent(second, GENERATION)
+    pending.delivered_run(second, GENERATION)
+    assert (pending.floor(9), pending.last) == (3, NO_NAME)
+    pending.delivered_run([first[0]], GENERATION)
+    assert (pending.floor(9), pending.last) == (4, Name(3, 0))
+    pending.delivered_run([first[1]], GENERATION)
+    assert (pending.floor(9), pending.last) == (5, Name(4, 0))
+    pending.delivered(Name(5, 0), LATE, GENERATION)
+    assert (len(pending), pending.floor(9), pending.last) == (0, 9, Name(7, 0))
+
+
+def test_columns_of_another_generation_hold_nothing_back() -> None:
+    pending, run = waiting(), columns(3, 2)
+    pending.sent(run, GENERATION + 1)
+    assert pending.floor(9) == 9
+    pending.delivered_run(run, GENERATION + 1)
+    assert (len(pending), pending.last) == (0, NO_NAME)

@@ -287,7 +287,8 @@ class StageHandler(ABC):
         """Take in records that were read; return what to do if a new generation makes the state useless, else None."""
         shared = self.shared
         founding = shared.scan.founding
-        shared.intake.on_records(records, bounded=self.bounded)
+        book = shared.slot.book
+        shared.intake.on_records(records, bounded=self.bounded, columns=book is not None and not book.in_steps)
         shared.slot.register.quarantined |= shared.scan.quarantined
         return None if shared.scan.founding is founding else self._on_founded(now)
 

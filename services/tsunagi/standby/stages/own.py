@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tsunagi.runtime.log import DEAD_LETTERS, Record
 from tsunagi.runtime.messages import TupleBatch
 from tsunagi.runtime.names import NO_NAME, Name
 from tsunagi.slot.deciding import OwnerView
 from tsunagi.slot.outputs import Output
+from tsunagi.slot.parsing import alone
+from tsunagi.slot.plain_outputs import PlainOutputs
 from tsunagi.standby import actions as act
 from tsunagi.standby.primary import Primary
 from tsunagi.standby.promotion import DEATHS, Promotion
@@ -85,7 +89,7 @@ class OwnStage(StageHandler):
             )
         if promotion is not None and self._must_announce(promotion):
             return StageTurn(self._announce(promotion, now))
-        todo = primary.emit(self._process(now))
+        todo = [action for outputs in self._process(now) for action in primary.emit(outputs)]
         if promotion is not None and shared.slot.position >= promotion.catch_up_to:
             todo.append(promotion.report(shared.scan.epoch))
             self.promotion = None
@@ -170,28 +174,31 @@ class OwnStage(StageHandler):
         self.shared.processor.work.take_up(first, promotion.announced, now)
         return [act.Announce()]
 
-    def _process(self, now: float) -> list[Output]:
+    def _process(self, now: float) -> list[Sequence[Output]]:
+        """Process records; return the outputs, in parts."""
         processor, intake, backlog = self.shared.processor, self.shared.intake, self.shared.intake.backlog
         if self.promotion is None and not self.shared.spare:
             processor.work.calm()  # it waits for other slots of this worker, which have older records
             return []
         until = None if self.promotion is None else self.promotion.announced
-        outputs: list[Output] = []
+        outputs: list[Sequence[Output]] = []
         done, chunk = 0, processor.chunk()
         while backlog and done < chunk and (until is None or backlog[0][0].offset < until):
-            record, (message, _, kind) = backlog[0]
+            record, parsed = backlog[0]
+            message, _, kind = alone(record, parsed)
             batch = message.batch if message is not None and kind == "batch" else None
             if until is None:
                 processor.work.take_up(record.offset, record.offset, now)
             stale = batch is not None and self._stale(batch)
-            found = processor.apply(chunk - done, intake.next if until is None else until)
+            found = processor.apply(processor.rest(done), intake.next if until is None else until)
             if found is None:
                 processor.work.calm()  # the loop waits for a model: if the process dies now, the record is not to blame
                 break
             made, count = found
-            outputs += made
+            outputs.append(made)
             # A refused batch is no sign of life. An edge whose clock is fast would otherwise be waited for for ever.
-            refused = any(output.topic == DEAD_LETTERS for output in made)
+            plain = isinstance(made, PlainOutputs)
+            refused = not plain and any(output.topic == DEAD_LETTERS for output in made)
             if batch is not None and not refused and not stale:
                 for decider in self.primary.deciders:
                     decider.on_batch(batch, now)
