@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryClient
+from tsunagi.standby.replica import Replica
+from tsunagi.worker.hearing import Hearing
+from tsunagi.worker.lifelines import Lifelines
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
 
 
 @dataclass
@@ -64,3 +71,18 @@ class Node:
     cut_writing: bool = False
     announced_by: float | None = None
     settings: Settings | None = None
+
+
+class SimLifelines(Lifelines):
+    """What a worker hears of the connections to other processes. The kernel tells it at once, or never."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__()
+        self._world, self._name, self._seen = world, name, len(world.ended)
+
+    def watch(self, replicas: Iterable[Replica], hearing: Hearing, now: float) -> None:
+        del replicas
+        ended, self._seen = self._world.ended[self._seen :], len(self._world.ended)
+        for node, incarnation in ended:
+            if not self._world.cut.keys() & {node, self._name}:
+                hearing.hint(node, incarnation, now)

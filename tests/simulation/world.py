@@ -11,7 +11,6 @@ import contextlib
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -30,7 +29,7 @@ from tests.simulation.fleet import (
     options_of,
     sensors_by_slot,
 )
-from tests.simulation.nodes import Node, NodeClock
+from tests.simulation.nodes import Node, NodeClock, SimLifelines
 from tests.simulation.poison import Killed
 from tsunagi.owner import filler
 from tsunagi.recovery.model import Model
@@ -50,10 +49,7 @@ from tsunagi.runtime.testing import MemoryLog
 from tsunagi.scaler.scaler import Scaler
 from tsunagi.slot.parsing import parse
 from tsunagi.standby import actions as act
-from tsunagi.standby.replica import Replica
-from tsunagi.worker.hearing import Hearing
 from tsunagi.worker.host import ANNOUNCE_S, ReplicaHost
-from tsunagi.worker.lifelines import Lifelines
 
 TICK_S = 0.02
 """As long as an idle worker waits for records in each of its turns."""
@@ -75,21 +71,6 @@ filler.MOST_RECORDS = PER_PAST  # a world is short, and many records of the past
 
 WRONG_HINTS_S = 0.1
 """How often a second the connection to a worker ends although its process lives."""
-
-
-class SimLifelines(Lifelines):
-    """What a worker hears of the connections to other processes. The kernel tells it at once, or never."""
-
-    def __init__(self, world: World, name: str) -> None:
-        super().__init__()
-        self._world, self._name, self._seen = world, name, len(world.ended)
-
-    def watch(self, replicas: Iterable[Replica], hearing: Hearing, now: float) -> None:
-        del replicas
-        ended, self._seen = self._world.ended[self._seen :], len(self._world.ended)
-        for node, incarnation in ended:
-            if not self._world.cut.keys() & {node, self._name}:
-                hearing.hint(node, incarnation, now)
 
 
 class World:
