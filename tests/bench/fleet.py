@@ -38,6 +38,8 @@ from tsunagi.demo import faults
 from tsunagi.local.fleet import Fleet
 from tsunagi.local.recovery import model_in_force
 from tsunagi.local.up import System
+from tsunagi.runtime.beat_routes import CellRoutes
+from tsunagi.runtime.cells import read_cells
 from tsunagi.runtime.columns import Floats, pack_floats, pack_sensors
 from tsunagi.runtime.log import ACKS, CONTEXTS, HEARTBEATS, PLAN, RECOVERED, RESULTS, TUPLES, Log
 from tsunagi.runtime.messages import VERSION, Heartbeat, LogRecord, TupleBatch
@@ -124,6 +126,9 @@ class Edges(threading.Thread):
             parts[sensor.edge, int(slot_of[sensor.id])].append(sensor.id)
         self._parts = [(edge, slot, np.array(ids), pack_sensors(ids)) for (edge, slot), ids in parts.items()]
         self.records_a_step = len(self._parts)
+        cells, interval_s = read_cells(log, placement.slots), settings.standby.edge_heartbeat_s
+        self._routes = {edge: CellRoutes(cells, interval_s) for edge in table.edges}
+        self._slots = {edge: {slot for name, slot in parts if name == edge} for edge in table.edges}
         self._incarnation = time.time_ns()
 
     def run(self) -> None:
@@ -170,7 +175,8 @@ class Edges(threading.Thread):
                         version=VERSION, node=edge, role="edge", incarnation=self._incarnation, sequence=sequence,
                         sent_us=time.time_ns() // 1000,
                     )  # fmt: skip
-                    producer.send(HEARTBEATS, 0, edge.encode(), beat.SerializeToString())
+                    for partition, value in self._routes[edge].split(beat, self._slots[edge]):
+                        producer.send(HEARTBEATS, partition, edge.encode(), value)
             producer.poll(0)
         producer.close()
 

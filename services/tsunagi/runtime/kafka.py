@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import log as topics
-from tsunagi.runtime.cells import cells_made
+from tsunagi.runtime.cells import cells_for, cells_made
 from tsunagi.runtime.kafka_client import ELECTING, WAIT_LINE_S, client_options, make_client
 from tsunagi.runtime.kafka_errors import ConnectionErrors, said
 from tsunagi.runtime.kafka_producer import DURABLE, SHORT, KafkaProducer
@@ -189,15 +189,16 @@ class KafkaLog:
 
         That of slots changes only if `[slots] most` allows more than `[slots] count`, and stays between the two.
         """
+        slots, standby = settings.slots, settings.standby
+        if slots.grow:
+            found = min(max(self.slots_made(), slots.count), slots.most)
+            slots = slots.model_copy(update={"count": found})
         made = self.partitions(topics.HEARTBEATS)
-        if made:
-            standby = settings.standby.model_copy(update={"cells": cells_made(made)})
-            settings = settings.model_copy(update={"standby": standby})
-        slots = settings.slots
-        if not slots.grow:
+        if made and cells_made(made) != cells_for(slots.count, standby.cells):
+            standby = standby.model_copy(update={"cells": cells_made(made)})
+        if slots is settings.slots and standby is settings.standby:
             return settings
-        found = min(max(self.slots_made(), slots.count), slots.most)
-        return settings.model_copy(update={"slots": slots.model_copy(update={"count": found})})
+        return settings.model_copy(update={"slots": slots, "standby": standby})
 
     def topic_config(self, topic: str) -> dict[str, str]:
         """Return the configuration of a topic as the broker has it."""
