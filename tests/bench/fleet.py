@@ -40,6 +40,8 @@ from tsunagi.local.fleet import Fleet
 from tsunagi.local.recovery import model_in_force
 from tsunagi.local.slots import raise_slots
 from tsunagi.local.up import System
+from tsunagi.runtime.beat_routes import CellRoutes
+from tsunagi.runtime.cells import read_cells
 from tsunagi.runtime.columns import Floats, Sensors, pack_floats, pack_sensors
 from tsunagi.runtime.log import ACKS, CONTEXTS, HEARTBEATS, PLAN, RECOVERED, RESULTS, TUPLES, Log
 from tsunagi.runtime.messages import VERSION, Heartbeat, LogRecord, TupleBatch
@@ -136,6 +138,8 @@ class Edges(threading.Thread):
         self._step = 0
         self._follow_placement()
         self.records_a_step = len(self._after)
+        cells, interval_s = read_cells(log), settings.standby.edge_heartbeat_s
+        self._routes = {edge: CellRoutes(cells, interval_s) for edge in table.edges}
         self._incarnation = time.time_ns()
 
     def _follow_placement(self) -> None:
@@ -146,6 +150,9 @@ class Edges(threading.Thread):
             self._serial, slots = placement.serial, SensorSlots.of(placement)
             before, after = slots.sending
             self._before, self._after, self._from_us = self._parts(before), self._parts(after), slots.from_us
+            self._slots: defaultdict[str, set[int]] = defaultdict(set)
+            for part in (*self._before, *self._after):
+                self._slots[part.edge].add(part.slot)
 
     def _parts(self, slot_of: Sensors) -> list[Part]:
         parts: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
@@ -199,7 +206,8 @@ class Edges(threading.Thread):
                         version=VERSION, node=edge, role="edge", incarnation=self._incarnation, sequence=sequence,
                         sent_us=time.time_ns() // 1000, step=self._step,
                     )  # fmt: skip
-                    producer.send(HEARTBEATS, 0, edge.encode(), beat.SerializeToString())
+                    for partition, value in self._routes[edge].split(beat, self._slots[edge]):
+                        producer.send(HEARTBEATS, partition, edge.encode(), value)
             producer.poll(0)
         producer.close()
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import log as topics
-from tsunagi.runtime.cells import cells_made
+from tsunagi.runtime.cells import cells_for, cells_made
 from tsunagi.runtime.kafka_client import ELECTING, WAIT_LINE_S, client_options, make_client
 from tsunagi.runtime.kafka_errors import ConnectionErrors, said
 from tsunagi.runtime.kafka_producer import DURABLE, SHORT, KafkaProducer
@@ -220,13 +220,15 @@ class KafkaLog:
         There are more slots than `[slots] count` where `[slots] most` allowed it when the topics were made, or where
         slots were added since.
         """
+        slots, standby = settings.slots, settings.standby
+        if (there := self.slots_made()) > slots.count:
+            slots = slots.model_copy(update={"count": there})
         made = self.partitions(topics.HEARTBEATS)
-        if made:
-            standby = settings.standby.model_copy(update={"cells": cells_made(made)})
-            settings = settings.model_copy(update={"standby": standby})
-        slots = settings.slots
-        found = max(self.slots_made(), slots.count)
-        return settings.model_copy(update={"slots": slots.model_copy(update={"count": found})})
+        if made and cells_made(made) != cells_for(slots.count, standby.cells):
+            standby = standby.model_copy(update={"cells": cells_made(made)})
+        if slots is settings.slots and standby is settings.standby:
+            return settings
+        return settings.model_copy(update={"slots": slots, "standby": standby})
 
     def topic_config(self, topic: str) -> dict[str, str]:
         """Return the configuration of a topic as the broker has it."""

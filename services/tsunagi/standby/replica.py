@@ -24,7 +24,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tsunagi.runtime.cells import SUMMARY_S
+from tsunagi.runtime.cells import SUMMARY_S, cells_for
 from tsunagi.runtime.log import RECOVERED, Record
 from tsunagi.runtime.messages import Ack, Context, QueryBeat, SlotBeat
 from tsunagi.runtime.names import Name
@@ -262,8 +262,9 @@ class Replica:
         shared, intake, slot = self._shared, self._shared.intake, self._shared.slot
         owns = self.stage is ReplicaStage.OWN
         batch = shared.batching.batch_tuples
-        standby = shared.settings.standby
-        since = now - WAY_INTERVALS * (standby.heartbeat_s if standby.cells <= 1 else SUMMARY_S)
+        settings = shared.settings
+        several = cells_for(settings.slots.count, settings.standby.cells) > 1
+        since = now - WAY_INTERVALS * (SUMMARY_S if several else settings.standby.heartbeat_s)
         return Published(
             role=self.role,
             epoch=shared.succession.term if owns else shared.succession.epoch,

@@ -9,8 +9,8 @@ import pytest
 
 from tsunagi.runtime import kafka
 from tsunagi.runtime.kafka import KafkaLog
-from tsunagi.runtime.log import LogError
-from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.log import HEARTBEATS, LogError
+from tsunagi.runtime.settings import Settings, SlotsSettings
 from tsunagi.runtime.topics import topic_layout
 
 
@@ -59,3 +59,15 @@ def test_topics_that_never_show_are_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(kafka, "_SEEN_S", 0.0)
     with pytest.raises(LogError, match=r"made acks, .*tuples, and does not show them in 0 s"):
         log.ensure_topics(Settings())
+
+
+@pytest.mark.parametrize(("slots", "made", "cells"), [(2, 1, 0), (640, 21, 0), (640, 1, 1), (2, 3, 2), (640, 0, 0)])
+def test_a_system_keeps_the_cells_that_its_topics_were_made_for(
+    monkeypatch: pytest.MonkeyPatch, slots: int, made: int, cells: int
+) -> None:
+    log, settings = KafkaLog(Settings().kafka), Settings(slots=SlotsSettings(count=slots))
+    monkeypatch.setattr(log, "partitions", {HEARTBEATS: made}.get)
+    found = log.with_slots(settings)
+    assert found.standby.cells == cells, "0 is as many as the settings say"
+    partitions, _ = topic_layout(found)[HEARTBEATS]
+    assert partitions == made or not made
