@@ -50,7 +50,7 @@ TICK_S = 0.01
 """Shortest time between two turns of anybody, seconds."""
 TURN_S = 0.1
 """A worker takes a turn so often, seconds. A real one takes one each 0.02 s at least, and notices deaths earlier."""
-SCALER_TURN_S = 0.2
+SCALER_TURN_S = 0.05
 NETWORK = Network(produce_s=(0.001, 0.004), ack_s=(0.001, 0.002), fetch_s=(0.002, 0.02))
 KEPT_S = 5.0
 """Heartbeats that are older are dropped from the log in memory, seconds."""
@@ -60,8 +60,8 @@ PROTECT_S = 6.0
 """Seconds after the last death until it is looked at whether all slots have a secondary again. Those of the dead are
 planned anew once the scaler has not heard of them for two seconds."""
 BOOT_S = 90.0
-APART_S = 1.0
-"""Seconds between two deaths one by one."""
+APART_S = 4.0
+"""Seconds between two deaths one by one. By then the slots of the first have secondaries again."""
 
 _silent = structlog.wrap_logger(
     structlog.PrintLogger(), processors=[lambda *_: (_ for _ in ()).throw(structlog.DropEvent)]
@@ -370,7 +370,7 @@ def bench(workers: int, slots: int, edges: int, seconds: float, kill: int, seed:
     calm["cells_of_a_worker"] = spread(held)
     dead: set[str] = set()
     single: list[float] = []
-    for _ in range(round(seconds / APART_S)):
+    for _ in range(round(seconds)):
         fleet.run(fleet.rng.uniform(0, 0.3))  # anywhere between two heartbeats
         name = fleet.rng.choice(sorted(fleet.workers))
         dead.add(name)
@@ -405,7 +405,7 @@ def bench(workers: int, slots: int, edges: int, seconds: float, kill: int, seed:
         "owned_and_protected_after_s": round(started, 1),
         "calm": calm,
         "with_deaths": whole,
-        "single_deaths": round(seconds / APART_S),
+        "single_deaths": round(seconds),
         "detect_s": spread(single),
         "killed_together": kill,
         "slots_lost_together": len(lost),
@@ -424,7 +424,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1000)
     parser.add_argument("--slots", type=int, default=20_000)
     parser.add_argument("--edges", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, default=20.0, help="time without a death, and single deaths")
+    parser.add_argument("--seconds", type=float, default=20.0, help="time without a death, and as many single deaths")
     parser.add_argument("--kill", type=int, default=50, help="workers that die at once")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True)
