@@ -9,7 +9,7 @@ import pytest
 
 from tsunagi.runtime import kafka
 from tsunagi.runtime.kafka import KafkaLog
-from tsunagi.runtime.log import HEARTBEATS, LogError
+from tsunagi.runtime.log import HEARTBEATS, TUPLES, LogError
 from tsunagi.runtime.settings import Settings, SlotsSettings
 from tsunagi.runtime.topics import topic_layout
 
@@ -66,7 +66,7 @@ def test_a_system_keeps_the_cells_that_its_topics_were_made_for(
     monkeypatch: pytest.MonkeyPatch, slots: int, made: int, cells: int
 ) -> None:
     log, settings = KafkaLog(Settings().kafka), Settings(slots=SlotsSettings(count=slots))
-    monkeypatch.setattr(log, "partitions", {HEARTBEATS: made}.get)
+    monkeypatch.setattr(log, "partitions", {HEARTBEATS: made, TUPLES: slots}.get)
     found = log.with_slots(settings)
     assert found.standby.cells == cells, "0 is as many as the settings say"
     partitions, _ = topic_layout(found)[HEARTBEATS]
