@@ -25,6 +25,8 @@ from tsunagi.runtime.settings import CONFIG_VARIABLE
 from tsunagi.system.topics import read_partition
 
 MORE, MOST = 5, 7
+CHANGES = {"source": {"when_behind": "send"}, "standby": {"cells": 2}}
+"""An edge that an overloaded machine holds up sends everything, late. Heartbeats go by cells, as in a large fleet."""
 
 
 def raised(rig: Rig, count: int) -> list[str]:
@@ -37,7 +39,7 @@ def raised(rig: Rig, count: int) -> list[str]:
 def test_a_running_system_gets_more_slots(tmp_path: Path, broker: Broker, inputs: Inputs) -> None:
     changes, own = Changes.of(inputs, tmp_path, left_out=0)
     changes.steady = tuple(changes.rows)
-    rig = Rig(tmp_path, own, servers=broker.servers, prefix="slots.", changes={"source": {"when_behind": "send"}})
+    rig = Rig(tmp_path, own, servers=broker.servers, prefix="slots.", changes=CHANGES)
     try:
         rig.start()
         rig.wait_protected()
