@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from tsunagi.runtime.settings import CONFIG_VARIABLE
 from tsunagi.system.topics import read_partition
 
 MORE, MOST = 5, 7
-CHANGES = {"source": {"when_behind": "send"}, "standby": {"cells": 2}}
+CHANGES: dict[str, dict[str, Any]] = {"source": {"when_behind": "send"}, "standby": {"cells": 2}}
 """An edge that an overloaded machine holds up sends everything, late. Heartbeats go by cells, as in a large fleet."""
 
 

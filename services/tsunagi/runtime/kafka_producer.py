@@ -80,9 +80,11 @@ class KafkaProducer:
         name = self._prefix + topic
         try:
             queued = int(self._producer.produce_batch(name, messages, partition))
-            trouble = messages[0].pop("_error", None) if queued == 0 else None
+            trouble = messages[0].get("_error")
             if trouble is not None and trouble.code() == _NO_PARTITION:
                 self._refresh(name)
+                for message in messages:
+                    message.pop("_error", None)
                 queued = int(self._producer.produce_batch(name, messages, partition))
         except KafkaException as error:
             self.poll()
