@@ -239,15 +239,14 @@ def _without_errors(messages: list[Message]) -> list[Message]:
         OffsetLostError: the log does not have the wanted offset.
         LogError: the client has ended, or has no right to the topic.
     """
-    troubles = [message.error() for message in messages]
-    if troubles.count(None) == len(troubles):
+    # An error must not be compared with None: the client library fails at it.
+    troubled = [(message, trouble) for message in messages if (trouble := message.error()) is not None]
+    if not troubled:
         return messages
-    for message, trouble in zip(messages, troubles, strict=True):
-        if trouble is None:
-            continue
+    for message, trouble in troubled:
         if trouble.code() in _LOST:
             raise OffsetLostError(f"{message.topic()}/{message.partition()}: {trouble.str()}")
         if trouble.fatal() or trouble.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise LogError(f"{message.topic()}/{message.partition()}: {said(trouble)}")
         # The connection is broken, and librdkafka goes on trying.
-    return [message for message, trouble in zip(messages, troubles, strict=True) if trouble is None]
+    return [message for message in messages if message.error() is None]

@@ -10,15 +10,16 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 
 from tsunagi.runtime import kafka_reader
 from tsunagi.runtime.kafka_reader import DEAF_S, KafkaReader
-from tsunagi.runtime.log import HEARTBEATS, PLAN, TUPLES, Position
+from tsunagi.runtime.log import HEARTBEATS, PLAN, TUPLES, LogError, OffsetLostError, Position
 
 
 class Message:
-    def __init__(self, topic: str, partition: int, offset: int) -> None:
+    def __init__(self, topic: str, partition: int, offset: int, error: KafkaError | None = None) -> None:
         self._fields = topic, partition, offset
+        self._error = error
 
-    def error(self) -> None:
-        return None
+    def error(self) -> KafkaError | None:
+        return self._error
 
     def topic(self) -> str:
         return self._fields[0]
@@ -172,3 +173,23 @@ def test_a_log_that_rests_or_does_not_answer_is_waited_for(monkeypatch: pytest.M
         assert reader.read(10, 0.0) == []
     assert not broker.clients[0].closed
     assert all(client.closed for client in broker.clients[1:])
+
+
+@pytest.mark.parametrize(
+    ("code", "ends"),
+    [
+        (KafkaError._AUTO_OFFSET_RESET, OffsetLostError),
+        (KafkaError.OFFSET_OUT_OF_RANGE, OffsetLostError),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, LogError),
+        (KafkaError._TRANSPORT, None),
+    ],
+)
+def test_an_error_among_records_ends_the_reading_or_is_left_out(code: int, ends: type[LogError] | None) -> None:
+    messages: list[Any] = [Message(TUPLES, 0, 4), Message(TUPLES, 0, 5, KafkaError(code)), Message(TUPLES, 0, 6)]
+    if ends is None:
+        assert kafka_reader._without_errors(messages) == [messages[0], messages[2]]
+    else:
+        with pytest.raises(ends, match="tuples/0"):
+            kafka_reader._without_errors(messages)
+    whole = messages[::2]
+    assert kafka_reader._without_errors(whole) == whole
