@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping
 from tsunagi.runtime.messages import Heartbeat, Placement, SlotBeat
 from tsunagi.runtime.moving import AGREED, DONE, HELD, SensorSlots, first_step
 
-AHEAD_S = 5.0
-"""A boundary is so many seconds ahead of the newest step when it is chosen: slots write it into their logs by then."""
-LEAD_S = 1.0
-"""The slots' agreement is written so many seconds before the boundary, or the boundary is put off: edges read it by
-then."""
+READY_S = 3.0
+"""Slots have so many seconds to get ready for a boundary, and a step at least. Then it is put off."""
+LEAD_S = 2.0
+"""The slots' agreement is written so many seconds before the boundary, and two steps at least: edges read it by then.
+What is known of the newest step is a second old in a large fleet."""
 READ_BACK_S = 5.0
 """A placement that has not come back from `plan` after this many seconds is written again."""
 
@@ -55,7 +55,7 @@ class Mover:
         if slots.phase == AGREED:
             past = all(slot in owned and owned[slot].step >= boundary for slot in slots.concerned)
             return (DONE if past else AGREED), slots.from_us
-        in_time = newest + steps_in(LEAD_S, self._slide_us) < boundary
+        in_time = newest + lead_steps(self._slide_us) < boundary
         if in_time and all(slot in owned and owned[slot].move_us == slots.from_us for slot in slots.concerned):
             return AGREED, slots.from_us
         return HELD, slots.from_us if in_time else boundary_ahead(newest, self._slide_us)
@@ -79,9 +79,9 @@ def newest_step(beats: Collection[Heartbeat]) -> int:
 
 def boundary_ahead(newest: int, slide_us: int) -> int:
     """Return a boundary for a move, an event time in microseconds, if this is the newest step."""
-    return (newest + steps_in(AHEAD_S, slide_us)) * slide_us
+    return (newest + lead_steps(slide_us) + math.ceil(READY_S * 1e6 / slide_us)) * slide_us
 
 
-def steps_in(seconds: float, slide_us: int) -> int:
-    """Return how many steps begin in so many seconds, at least two."""
-    return max(2, math.ceil(seconds * 1e6 / slide_us))
+def lead_steps(slide_us: int) -> int:
+    """Return how many steps before a boundary the agreement on it must be written."""
+    return max(2, math.ceil(LEAD_S * 1e6 / slide_us))

@@ -5,7 +5,7 @@ import pytest
 from tsunagi.runtime.columns import pack_sensors
 from tsunagi.runtime.messages import Heartbeat, Placement, SlotBeat
 from tsunagi.runtime.moving import AGREED, DONE, HELD
-from tsunagi.scaler.mover import READ_BACK_S, Mover, boundary_ahead, newest_step, steps_in
+from tsunagi.scaler.mover import READ_BACK_S, Mover, boundary_ahead, lead_steps, newest_step
 
 SLIDE_US = 200_000
 BOUNDARY_US = 100 * SLIDE_US
@@ -55,7 +55,7 @@ def test_of_two_that_claim_a_slot_the_newer_one_counts() -> None:
 
 @pytest.mark.parametrize("beats", [READY, READY[:1]])
 def test_what_is_not_agreed_in_time_is_put_off(beats: tuple[Heartbeat, ...]) -> None:
-    newest = 101 - steps_in(1.0, SLIDE_US)
+    newest = 101 - lead_steps(SLIDE_US)
     found = Mover(SLIDE_US).turn(placement(), [*beats, edge(newest)], 0.0)
     assert found is not None
     assert (found.move, found.from_us) == (HELD, boundary_ahead(newest, SLIDE_US))
@@ -86,5 +86,11 @@ def test_the_newest_step_is_that_of_edges_and_owners() -> None:
     assert newest_step([edge(9), worker("a", (0, 7, 0)), worker("b", (1, 11, 0), role="standby")]) == 9
 
 
-def test_long_steps_are_two_at_least() -> None:
-    assert (steps_in(5.0, SLIDE_US), steps_in(5.0, 60_000_000)) == (25, 2)
+@pytest.mark.parametrize("slide_s", [0.2, 1.0, 3.0, 60.0])
+def test_slots_have_a_step_at_least_to_get_ready(slide_s: float) -> None:
+    slide_us, newest = round(slide_s * 1e6), 1000
+    found = boundary_ahead(newest, slide_us)
+    beats = [worker("a", (0, newest, found)), worker("b", (2, newest, found)), edge(newest + 1)]
+    asked = placement(HELD, found)
+    assert phase_of(Mover(slide_us).turn(asked, beats, 0.0)) == AGREED
+    assert found - (newest + 1) * slide_us >= 2e6, "edges have time to read it"
