@@ -21,8 +21,6 @@ LEAD_US = 500_000
 """Edges go by the new table from so many microseconds after it was written: by then all of them have read it."""
 _LOOK_S = 0.2
 """Longest wait for heartbeats between two looks at who goes by the table, in seconds."""
-_HEAR_S = 2.0
-"""Longest wait for the heartbeats of the fleet, in seconds: it has the log's time, and who lives."""
 _SHOWN = 40
 """Most lines of the difference that are shown."""
 
@@ -122,10 +120,7 @@ def _log_time_us(fleet: Fleet) -> int:
 
     Without any heartbeat it is this machine's time.
     """
-    deadline = time.monotonic() + _HEAR_S
-    while time.monotonic() < deadline and not (fleet.caught_up and fleet.beats):
-        fleet.update(_LOOK_S)
-    fleet.update(_LOOK_S)
+    fleet.hear()
     newest = max((beat.appended_us for beat in fleet.beats.values()), default=0)
     now_us = time.time_ns() // 1000
     return newest if fleet.fresh() else max(newest, now_us)

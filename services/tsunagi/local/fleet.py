@@ -20,6 +20,10 @@ _BACK = 400
 """Heartbeats before the end of the topic that are read at the start: the last ones of each node are among them."""
 _LARGE_BACK = 30_000
 """The same in a fleet of several cells, which may have ten thousand edges. Each node sends one a second."""
+_LOOK_S = 0.2
+"""Longest wait for records of one look while the fleet's heartbeats are waited for, in seconds."""
+_HEAR_S = 2.0
+"""Longest wait for the heartbeats of the fleet, in seconds."""
 _READ_RECORDS = 2000
 """Most records that are read at once."""
 
@@ -64,6 +68,16 @@ class Fleet:
     def caught_up(self) -> bool:
         """Whether all heartbeats have been read that stood in the log at the start."""
         return self._next >= self._end
+
+    def hear(self) -> None:
+        """Read what stood in the log at the start, and some heartbeats: they say who lives, and how far all are.
+
+        It waits `_HEAR_S` at most, since there may be none.
+        """
+        deadline = time.monotonic() + _HEAR_S
+        while time.monotonic() < deadline and not (self.caught_up and self.beats):
+            self.update(_LOOK_S)
+        self.update(_LOOK_S)
 
     def update(self, timeout_s: float = 0.0) -> None:
         """Read what is new; wait up to `timeout_s` seconds for the first record."""

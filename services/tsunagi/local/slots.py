@@ -22,8 +22,6 @@ from tsunagi.system.topics import quiet_log, tool_log
 
 _LOOK_S = 0.2
 """Longest wait for heartbeats between two looks at how far the move is, in seconds."""
-_HEAR_S = 2.0
-"""Longest wait for the heartbeats of the fleet before the move begins, in seconds."""
 _TOLD = {
     HELD: "slots get ready for the step at which sensors move",
     AGREED: "all slots are ready; sensors move at the agreed step",
@@ -76,7 +74,7 @@ def raise_slots(
     fleet = Fleet(source)
     try:
         if not now.moving:
-            _hear(fleet)
+            fleet.hear()
             after = _after(settings, table, placement, count, newest_step(fleet.fresh().values()))
             moved = int((SensorSlots.of(after).now != now.now).sum())
             tell(f"{placement.slots} slots become {count}; {moved} of {len(now.now)} sensors move")
@@ -116,14 +114,6 @@ def _check(settings: Settings, table: SensorTable, placement: Placement, count: 
         raise SlotsError(
             f"sensors are still moving to {placement.slots} slots: wait until `tsunagi slots` says no more"
         )
-
-
-def _hear(fleet: Fleet) -> None:
-    """Wait for the fleet's heartbeats, which say how far it is."""
-    deadline = time.monotonic() + _HEAR_S
-    while time.monotonic() < deadline and not (fleet.caught_up and fleet.beats):
-        fleet.update(_LOOK_S)
-    fleet.update(_LOOK_S)
 
 
 def _after(settings: Settings, table: SensorTable, placement: Placement, count: int, newest: int) -> Placement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -137,14 +137,22 @@ class KafkaLog:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise LogError(f"topic {topic}: {said(error)}") from error
-        self._wait_seen([topic for topic in wanted if topic not in there])
+        self._wait_seen({topic: partitions for topic, (partitions, _) in wanted.items() if topic not in there})
 
-    def _wait_seen(self, names: Collection[str]) -> None:
-        """Wait until the broker shows topics that were made: the controller answers first, a busy broker follows."""
+    def _wait_seen(self, made: Mapping[str, int]) -> None:
+        """Wait until the broker shows partitions that were made: the controller answers first, a busy broker follows.
+
+        Args:
+            made: how many partitions each topic has now.
+        """
         deadline_s = time.monotonic() + _SEEN_S
-        while unseen := names - self._found(names, configured=False).keys():
+        while True:
+            shown = self._found(made, configured=False)
+            unseen = [name for name in sorted(made) if name not in shown or shown[name].partitions < made[name]]
+            if not unseen:
+                return
             if time.monotonic() > deadline_s:
-                listed = ", ".join(self._settings.prefix + name for name in sorted(unseen))
+                listed = ", ".join(self._settings.prefix + name for name in unseen)
                 raise LogError(
                     f"broker {self._settings.servers}: made {listed}, and does not show them in {_SEEN_S:g} s"
                 )
@@ -208,11 +216,7 @@ class KafkaLog:
                 raise LogError(f"topic {name}: does not have {count} partitions after {_ADMIN_S:.0f} s") from None
             except KafkaException as error:
                 raise LogError(f"topic {name}: cannot have {count} partitions: {said(error)}") from error
-            deadline_s = time.monotonic() + _SEEN_S
-            while self.partitions(topic) < count:
-                if time.monotonic() > deadline_s:
-                    raise LogError(f"topic {name}: the broker does not show {count} partitions in {_SEEN_S:g} s")
-                time.sleep(_LOOK_S)
+            self._wait_seen({topic: count})
 
     def with_slots(self, settings: Settings) -> Settings:
         """Return the settings with the numbers of slots and of cells that the topics have.

@@ -21,6 +21,8 @@ from tsunagi.runtime.messages import Placement
 
 HELD, AGREED, DONE = "held", "agreed", "done"
 """The phases of a move."""
+MOVING = frozenset({HELD, AGREED})
+"""The phases in which a move has begun and is not done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class SensorSlots:
     @property
     def moving(self) -> bool:
         """Whether a move has begun that is not done."""
-        return self.phase in (HELD, AGREED)
+        return self.phase in MOVING
 
     @property
     def concerned(self) -> frozenset[int]:

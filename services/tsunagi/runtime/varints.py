@@ -26,11 +26,6 @@ _ONE, _TWO, _FOUR = np.uint64(1), np.uint64(2), np.uint64(4)
 """Distances by which parts of a number are moved, bits."""
 
 
-def length_of(number: int) -> int:
-    """Return how many bytes the varint of a number has that is not negative."""
-    return max(1, -(-number.bit_length() // 7))
-
-
 def read_varints(column: Matrix) -> npt.NDArray[np.int64]:
     """Return int64[n], the numbers of uint8[n, length]. Whether the bytes are varints is not looked at (`are_varints`).
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from tsunagi.runtime.cells import Cells
 
 SLACK = 1
-"""So many slots more than its share a worker may get of cells in which it is already."""
+"""How many slots beyond its share a worker may get, if they are of cells of which it has slots already."""
 
 
 class Loads:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 
 from tsunagi.runtime.messages import Heartbeat, Placement, SlotBeat
-from tsunagi.runtime.moving import AGREED, DONE, HELD, SensorSlots, first_step
+from tsunagi.runtime.moving import AGREED, DONE, HELD, MOVING, SensorSlots, first_step
 
 READY_S = 3.0
 """Slots have so many seconds to get ready for a boundary, and a step at least. Then it is put off."""
@@ -36,10 +36,10 @@ class Mover:
             beats: the newest heartbeats of all nodes.
             now: time in monotonic seconds.
         """
-        slots = SensorSlots.of(placement)
         serial, at = self._written
-        if not slots.moving or (serial == placement.serial and now - at < READ_BACK_S):
+        if placement.move not in MOVING or (serial == placement.serial and now - at < READ_BACK_S):
             return None
+        slots = SensorSlots.of(placement)
         phase, from_us = self._next(slots, owners(beats), newest_step(beats))
         if (phase, from_us) == (slots.phase, slots.from_us):
             return None

@@ -91,8 +91,8 @@ def sized(settings: Settings, table: SensorTable) -> Settings:
         over = _over_budget(settings, place_sensors(settings, table), table)
         if over is None or settings.slots.count >= slots.most:
             return settings
-        count = min(max(_enough(settings.slots.count, over.ratio), settings.slots.count + 1), slots.most)
-        settings = settings.model_copy(update={"slots": slots.model_copy(update={"count": count})})
+        count = max(_enough(settings.slots.count, over.ratio), settings.slots.count + 1)
+        settings = with_slots(settings, min(count, slots.most))
 
 
 class _Over(NamedTuple):

@@ -41,8 +41,8 @@ PATIENCE_S = 8.0
 BEATS_BACK = 20_000
 """Heartbeats before the end of the topic that a starting scaler reads, so that it knows at once who is there."""
 REST_OF_SLOT_S = 25e-6
-"""With several cells the scaler looks at all slots no more often than once in this time for each of them, seconds: half
-a second with 20,000. Looking at a slot takes some microseconds."""
+"""Where there are several cells, the scaler rests between two looks at all slots: so many seconds for each slot. So it
+looks twice a second at 20,000 slots. Looking at one slot takes some microseconds."""
 NODE = "scaler"
 """The name of all scalers. Of two that run, the one that began later acts."""
 

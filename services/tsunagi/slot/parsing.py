@@ -21,7 +21,7 @@ Parsed = tuple[LogRecord | None, str, str]
 """(message, "", name of its body's field), or for an unusable record (None, reason, detail)."""
 
 ParsedMany = tuple[LogRecord | PlainBatches | None, str, str]
-"""As `Parsed`; the message of a batch may be the columns of many records, of which it is one."""
+"""What a record was parsed to: the same as `Parsed`, but a batch may stand in the columns of many records' batches."""
 
 
 def parse(record: Record) -> Parsed:

@@ -52,7 +52,7 @@ WINDOW = 100
 """How many of a key's last values each sum has."""
 OPERATOR = f'{{ use = "aggregate", function = "sum", window = {WINDOW}, slide = 1 }}'
 WARM_SHARE = 0.1
-"""So many of the records are drained before the measurement."""
+"""The share of the records that is drained before the measurement begins."""
 RUN_S = 300.0
 """Longest wait for a process to start or to drain its log, seconds."""
 POLL_S = 0.02
