@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
+from tsunagi.runtime.cells import read_ack_cells
 from tsunagi.runtime.log import ACKS, Log, LogError, Producer
 from tsunagi.runtime.messages import VERSION, Ack, Level0Ack
 from tsunagi_spark.frontier import SlotMark
@@ -37,6 +38,7 @@ class Acknowledger:
 
     def __init__(self, log: Log) -> None:
         self._producer: Producer = log.producer()
+        self._cells = read_ack_cells(log)
         self._errors: list[LogError] = []
 
     def write(self, marks: Mapping[int, SlotMark], topic_id: str = "") -> None:
@@ -48,7 +50,7 @@ class Acknowledger:
         for slot, mark in sorted(marks.items()):
             key, value = level0(slot, mark, topic_id)
             try:
-                self._producer.send(ACKS, 0, key, value, self._delivered)
+                self._producer.send(ACKS, self._cells.of(slot), key, value, self._delivered)
             except BufferError:
                 break
         self._producer.poll(0)

@@ -2,13 +2,15 @@
 
     python -m tests.bench.fleet_virtual --workers 400 --slots 8000 --edges 4000 --seconds 20 --kill 20 --out FILE
 
-The real worker hosts and the real scaler run on the log in memory; edges are their heartbeats' bytes. There are no
-readings, so all that is read is control: heartbeats, `plan`, acknowledgements, contexts and the records of slots' logs.
-Workers die one by one, then many at once. The file gets one JSON object:
+The real worker hosts and the real scaler run on the log in memory; edges are their heartbeats' bytes. Each slot
+that has sensors gets a record of one reading each second, and its owner acknowledges it. Workers die one by one, then
+many at once. The file gets one JSON object:
 
-- read_kb_s: bytes of control that a worker read in a second; told without a death, and over the whole run.
-- core_share: CPU seconds for each virtual second in which a worker took in what it had read and wrote its heartbeats.
-  It is measured on this machine, with all workers in one process, whose caches are cold for each of them.
+- read_kb_s: bytes of control that a worker read in a second; told without a death, and over the whole run. Control is
+  heartbeats, `plan`, acknowledgements and the control records of slots' logs. What standbys read of readings and
+  contexts is not: its limit is the user's.
+- core_share: CPU seconds for each virtual second in which a worker took in control and wrote its heartbeats, of every
+  fourth worker. It is measured on this machine, with all workers in one process: the caches are cold for each of them.
 - detect_s: from the death of an owner until the log has another one's claim, of deaths one by one.
 - together_s: after many deaths at once, until the last of their slots is owned again.
 - suspected: claims of slots whose owner lived and that the plan did not move.
@@ -37,7 +39,7 @@ from tsunagi.runtime.cells import Cells, cells_for, partitions_for
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.memory_clients import MemoryClient, MemoryReader
-from tsunagi.runtime.messages import VERSION, Heartbeat, Plan
+from tsunagi.runtime.messages import VERSION, Heartbeat, LogRecord, Plan, TupleBatch
 from tsunagi.runtime.plan import MOVE
 from tsunagi.runtime.sensors import Sensor, SensorTable, place
 from tsunagi.runtime.settings import QuerySettings, ScalerSettings, Settings, SlotsSettings, StandbySettings
@@ -51,11 +53,17 @@ TICK_S = 0.01
 TURN_S = 0.1
 """A worker takes a turn so often, seconds. A real one takes one each 0.02 s at least, and notices deaths earlier."""
 SCALER_TURN_S = 0.05
+CONTROL = (topics.HEARTBEATS, topics.PLAN, topics.ACKS)
+"""Topics that have control alone. Of slots' logs the records whose key begins with an exclamation mark count."""
 NETWORK = Network(produce_s=(0.001, 0.004), ack_s=(0.001, 0.002), fetch_s=(0.002, 0.02))
+READING_S = 1.0
+"""A slot gets a record so often, seconds."""
 KEPT_S = 5.0
 """Heartbeats that are older are dropped from the log in memory, seconds."""
 SETTLE_S = 3.0
 """Seconds from the moment when all slots are owned and protected until figures are taken."""
+TIMED = 4
+"""Of so many workers one is timed, since looking at the clock takes as long as what is timed."""
 PROTECT_S = 6.0
 """Seconds after the last death until it is looked at whether all slots have a secondary again. Those of the dead are
 planned anew once the scaler has not heard of them for two seconds."""
@@ -82,7 +90,8 @@ class CountingClient(MemoryClient):
         def counted(max_records: int, timeout_s: float, *, gather_s: float | None = None) -> list[Record]:
             found = read(max_records, timeout_s, gather_s=gather_s)
             for record in found:
-                self.bytes[record.topic] += len(record.value or b"") + len(record.key or b"")
+                if record.topic in CONTROL or (record.key or b"").startswith(b"!"):
+                    self.bytes[record.topic] += len(record.value or b"") + len(record.key or b"")
             return found
 
         made.read = counted  # type: ignore[method-assign]
@@ -90,16 +99,24 @@ class CountingClient(MemoryClient):
 
 
 class Worker:
-    """One worker: its host, what it read, and for how long it was busy with that, seconds."""
+    """One worker: its host, what it read, and for how long it was busy with that, seconds.
 
-    def __init__(self, name: str, settings: Settings, table: SensorTable, log: MemoryLog, clock: ManualClock) -> None:
+    Args:
+        timed: whether it is measured how long it is busy.
+    """
+
+    def __init__(
+        self, name: str, settings: Settings, table: SensorTable, log: MemoryLog, clock: ManualClock, *, timed: bool
+    ) -> None:
         self.name = name
         self.client = CountingClient(log, name)
         self.busy_s = 0.0
         self._clock = clock
         self.host = ReplicaHost(settings, name, table, self.client, clock, _silent, threads=False)
         self._take_in = self.host._dispatch
-        self.host._dispatch = self._dispatch  # type: ignore[method-assign]
+        self.timed = timed
+        if timed:
+            self.host._dispatch = self._dispatch  # type: ignore[method-assign]
         self.host._announce = self._announce  # type: ignore[method-assign]
         self.host._gauges.due = lambda now: now < 0.0  # type: ignore[method-assign]
         self.announced_by = 0.0
@@ -134,6 +151,10 @@ class Worker:
         self.busy_s += time.thread_time() - began
 
 
+Taken = dict[str, tuple[Counter[str], float]]
+"""Of each worker the bytes of control that it read, by topic, and how long it was busy with it, seconds."""
+
+
 class VirtualFleet:
     """Workers, scaler and edges on the log in memory, in virtual time."""
 
@@ -145,7 +166,7 @@ class VirtualFleet:
         layout = dict.fromkeys(topics.TOPICS, 1) | dict.fromkeys(
             (topics.TUPLES, topics.RECOVERED, topics.CONTEXTS), slots
         )
-        layout[topics.HEARTBEATS] = partitions_for(self.cells.count)
+        layout[topics.HEARTBEATS], layout[topics.ACKS] = partitions_for(self.cells.count), self.cells.count
         self.log = MemoryLog(self.clock, layout, network=NETWORK, rng=random.Random(seed + 1))
         self.settings = Settings(
             slots=SlotsSettings(count=slots),
@@ -153,26 +174,34 @@ class VirtualFleet:
             scaler=ScalerSettings(workers=min(workers, 10_000), launcher="none"),
             query=QuerySettings(mode="tuples", operators=()),
         )
-        each = max(1, -(-slots // edges))
+        each = max(self.settings.slots.per_edge, -(-slots // edges))
         names = [f"e{number}" for number in range(edges)]
         table = SensorTable(tuple(Sensor(i, f"s{i}", names[i // each]) for i in range(edges * each)))
         placed = place(table, slots, cells=self.cells.count)
+        first = {slot: i for i, slot in reversed(list(enumerate(placed.tolist())))}
+        self._senders = [first.get(slot, -1) for slot in range(slots)]  # of each slot, a sensor; -1 = it has none
         self._routes = [
             (name, CellRoutes(self.cells, self.settings.standby.edge_heartbeat_s), set(placed[n * each :][:each]))
             for n, name in enumerate(names)
         ]
         self.workers = {
-            name: Worker(name, self.settings, table, self.log, self.clock)
-            for name in (f"worker-{number}" for number in range(workers))
+            name: Worker(name, self.settings, table, self.log, self.clock, timed=number % TIMED == 0)
+            for number, name in enumerate(f"worker-{number}" for number in range(workers))
         }
         self.scaler = Scaler(self.settings, table, self.log.client("scaler"), self.clock, _silent)
         self.scaler_s = 0.0
         self._ticks = 0
         self._edge_beats = 0
+        self._table = table
         self._edge_producer = self.log.client("edges").producer(durable=False)
+        self._readings = self.log.client("edges").producer()
         self._claims = [0] * slots  # how far each slot's log was looked at
         self._owner: dict[int, str] = {}
         self.claimed: list[tuple[int, str, str, float]] = []  # slot, owner before, owner, when; of changes alone
+
+    @property
+    def slots_with_readings(self) -> int:
+        return sum(sensor >= 0 for sensor in self._senders)
 
     @property
     def now(self) -> float:
@@ -189,6 +218,7 @@ class VirtualFleet:
         self._ticks += 1
         beats, turns = (round(time_s / TICK_S) for time_s in (self.settings.standby.heartbeat_s, TURN_S))
         self._beat_edges()
+        self._send_readings()
         for number, worker in enumerate(list(self.workers.values())):
             if (self._ticks + number) % beats == 0:
                 worker.beat()
@@ -223,6 +253,27 @@ class VirtualFleet:
             for partition, value in routes.split(beat, slots):
                 self._edge_producer.send(topics.HEARTBEATS, partition, name.encode(), value)
         self._edge_producer.poll(0)
+
+    def _send_readings(self) -> None:
+        """Let each slot get a record each second, spread over the ticks."""
+        every = round(READING_S / TICK_S)
+        for slot in range(self._ticks % every, self.slots, every):
+            sensor = self._senders[slot]
+            if sensor < 0:
+                continue
+            edge = self._table.sensors[sensor].edge
+            batch = TupleBatch(
+                edge=edge,
+                incarnation=1,
+                step=self._ticks // every,
+                event_time_us=self.clock.now_us(),
+                sensor=np.array([sensor], dtype="<u4").tobytes(),
+                value=np.array([1.0], dtype="<f8").tobytes(),
+                count=np.array([1], dtype="<u4").tobytes(),
+            )
+            value = LogRecord(version=VERSION, batch=batch).SerializeToString()
+            self._readings.send(topics.TUPLES, slot, edge.encode(), value)
+        self._readings.poll(0)
 
     def _forget(self) -> None:
         before_us = self.clock.now_us() - round(KEPT_S * 1e6)
@@ -295,9 +346,12 @@ class VirtualFleet:
         plans = [Plan.FromString(record.value or b"").assignment for record in self.log.records(topics.PLAN)]
         return {(wish.slot, wish.owner) for wish in plans if wish.reason == MOVE}
 
-    def take(self) -> dict[str, tuple[Counter[str], float]]:
-        """Return of each worker the bytes that it read, and how long it was busy, both since the start."""
-        return {name: (worker.client.bytes.copy(), worker.busy_s) for name, worker in self.workers.items()}
+    def take(self) -> Taken:
+        """Return of each worker the bytes that it read, and how long it was busy (0 = not timed), since the start."""
+        return {
+            name: (worker.client.bytes.copy(), worker.busy_s if worker.timed else 0.0)
+            for name, worker in self.workers.items()
+        }
 
 
 def spread(values: Iterable[float], digits: int = 2) -> dict[str, float]:
@@ -307,14 +361,11 @@ def spread(values: Iterable[float], digits: int = 2) -> dict[str, float]:
     return {"p50": round(p50, digits), "p99": round(p99, digits), "max": round(found.max(), digits)}
 
 
-Taken = dict[str, tuple[Counter[str], float]]
-
-
 def figures(before: Taken, after: Taken, seconds: float) -> dict[str, Any]:
     """Return what the workers that lived read, and how busy they were, between two looks."""
     lived = before.keys() & after.keys()
     read = [(after[name][0].total() - before[name][0].total()) / seconds / 1e3 for name in lived]
-    busy = [(after[name][1] - before[name][1]) / seconds for name in lived]
+    busy = [(after[name][1] - before[name][1]) / seconds for name in lived if after[name][1]]
     by_topic: Counter[str] = Counter()
     for name in lived:
         by_topic.update(after[name][0])
@@ -371,6 +422,7 @@ def bench(workers: int, slots: int, edges: int, seconds: float, kill: int, seed:
         "slots": slots,
         "edges": edges,
         "cells": fleet.cells.count,
+        "slots_with_readings": fleet.slots_with_readings,
         "virtual_s": round(fleet.now, 1),
         "wall_s": round(time.perf_counter() - began, 1),
         "boot_wall_s": round(boot_s, 1),

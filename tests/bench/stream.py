@@ -230,7 +230,7 @@ class Acknowledged:
 
     def __init__(self, log: KafkaLog) -> None:
         self._reader = log.reader()
-        self._reader.assign([Position(ACKS, 0, 0)])
+        self._reader.assign([Position(ACKS, cell, 0) for cell in range(log.partitions(ACKS))])
         self._offsets: dict[int, int] = {}
 
     def read(self) -> int:

@@ -235,7 +235,7 @@ def _acks(world: World, slot: int, truth: Truth) -> list[str]:
     offsets, since_us = _written(world, slot, truth)
     places = dict(contexts(world, slot))
     buried = _buried(world, slot)
-    for record in _once(world, topics.ACKS):
+    for record in _once(world, topics.ACKS, slot % world.log.layout[topics.ACKS]):
         ack = Ack.FromString(record.value or b"")
         kind = str(ack.WhichOneof("body"))
         body = ack.level0 if kind == "level0" else ack.level1
@@ -294,7 +294,7 @@ def _contexts(world: World, slot: int, truth: Truth) -> list[str]:
     from one whose last record the log has lost, since its digest is that of another record.
     """
     wrong = []
-    acks = (Ack.FromString(record.value or b"") for record in world.usable(topics.ACKS))
+    acks = (Ack.FromString(record.value or b"") for record in world.acks())
     acknowledged = {ack.level1.context_offset for ack in acks if ack.HasField("level1") and ack.level1.slot == slot}
     for place, context in contexts(world, slot):
         if truth.disowned(context.generation, context.offset - 1):

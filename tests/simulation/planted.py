@@ -277,9 +277,9 @@ def _same_generation(self: ClaimStage, now: float) -> list[act.Action]:
         return _claim(self, now)
 
 
-def _one_key(self: Writer, slot: int, ack: Ack) -> None:
+def _one_key(self: Writer, slot: int, ack: Ack, partition: int) -> None:
     """Acknowledgements of both levels have one key, so compaction keeps the last of either."""
-    self._acknowledge(f"{slot}/{self._node}", ack)
+    self._acknowledge(f"{slot}/{self._node}", ack, partition)
 
 
 def _follows_jumps(self: SteadyClock, *, may_go_back: bool = True) -> int:

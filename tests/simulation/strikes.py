@@ -58,12 +58,14 @@ OF_ONE_NODE: tuple[dict[str, Any], ...] = (
 def clean(world: World, *, all_die: bool) -> None:
     """Compact `acks`, and let retention take what stands before each slot's resume point; `all_die`: the workers too.
 
-    Compaction leaves the newest segment alone, so a random last part of the topic stays as it was.
+    Compaction leaves the newest segment alone, so a random last part of a partition stays as it was.
     """
     rng = world.rng
     resumes = resume_points(world)  # before compaction: it must leave them
-    end = world.log.stored(topics.ACKS, 0).end
-    took = {(topics.ACKS, 0): world.log.compact(topics.ACKS, 0, end - rng.choice((0, 0, rng.randrange(40))))}
+    took = {}
+    for cell in range(world.log.layout[topics.ACKS]):
+        end = world.log.stored(topics.ACKS, cell).end
+        took[topics.ACKS, cell] = world.log.compact(topics.ACKS, cell, end - rng.choice((0, 0, rng.randrange(40))))
     for slot, resume in resumes.items():
         if not _restorable(world, resume):
             continue  # a power cut took the context: the next one is written long before retention comes by
@@ -81,7 +83,7 @@ def clean(world: World, *, all_die: bool) -> None:
 def resume_points(world: World) -> dict[int, Level1Ack]:
     """Return each slot's newest Level-1-Ack, as far as slots have one."""
     found: dict[int, Level1Ack] = {}
-    for record in world.usable(topics.ACKS):
+    for record in world.acks():
         ack = Ack.FromString(record.value or b"")
         known = found.get(ack.level1.slot)
         if ack.WhichOneof("body") == "level1" and (

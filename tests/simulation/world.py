@@ -124,7 +124,7 @@ class World:
             seed, standby or {"batch_size": 20}, operators, mode, modelled=modelled, poisonous=poisonous
         )
         self.network = make_network(seed)
-        layout = LAYOUT | {topics.HEARTBEATS: partitions_for(cells)}
+        layout = LAYOUT | {topics.HEARTBEATS: partitions_for(cells), topics.ACKS: cells}
         self.log = MemoryLog(self.clock, layout, network=self.network, rng=random.Random(seed + 1))
         self._words = Words()
         self._asked = Asked(self.log, self._words)
@@ -467,6 +467,10 @@ class World:
         if not self.damaged:
             return records
         return [record for record in records if (topic, partition, record.offset) not in self.damaged]
+
+    def acks(self) -> list[Record]:
+        """Return the usable acknowledgements of all cells, one cell after the other."""
+        return [record for cell in range(self.log.layout[topics.ACKS]) for record in self.usable(topics.ACKS, cell)]
 
     def sending(self, name: str) -> bool:
         """Return whether a worker has outputs on their way."""

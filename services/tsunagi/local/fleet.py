@@ -60,7 +60,7 @@ class Fleet:
         self._reader.assign(
             [
                 Position(HEARTBEATS, SUMMARY, max(first, end - (_LARGE_BACK if several else _BACK))),
-                Position(ACKS, 0, self._reader.range(ACKS, 0)[0]),
+                *(Position(ACKS, cell, self._reader.range(ACKS, cell)[0]) for cell in range(log.partitions(ACKS))),
             ]
         )
 

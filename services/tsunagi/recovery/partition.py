@@ -16,10 +16,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
+from tsunagi.recovery.low_rank import LowRank
 from tsunagi.recovery.numbering import numbered
 from tsunagi.runtime.columns import Floats
 
 Slots = npt.NDArray[np.intp]
+Weights = npt.NDArray[np.float64] | npt.NDArray[np.float32]
+"""[n, n]: what each pair of sensors is worth in one slot. Sums of it are float64: rounding must not look like a gain."""
 
 ROUNDS = 12
 """Most rounds of exchanges."""
@@ -62,6 +65,32 @@ def partition(
     return _refined(weights, greedy_split(weights, np.diag(matrix), slots), slots)
 
 
+def partition_by_causes(
+    covariance: LowRank, edge_of: Sequence[Hashable] | npt.NDArray[np.generic], slots: int
+) -> Slots:
+    """Split n sensors whose covariance is of low rank, as `partition` does.
+
+    No matrix of the covariance is made; the worth of pairs is kept as float32[n, n] (1.6 GB for 20,000 sensors).
+
+    Args:
+        covariance: of n sensors, in any units.
+        edge_of, slots: as for `partition`.
+
+    Raises:
+        PartitionError: an argument is wrong; the message names it.
+    """
+    edges = _checked_edges(edge_of, len(covariance), slots)
+    if slots == 1:
+        return np.zeros(len(covariance), dtype=np.intp)
+    size = np.sqrt(covariance.variances)
+    loadings = (covariance.loadings / size[:, None]).astype(np.float32)
+    weights = np.empty((len(loadings), len(loadings)), dtype=np.float32)
+    for row in range(0, len(loadings), TILE):
+        np.square(loadings[row : row + TILE] @ loadings.T, out=weights[row : row + TILE])
+    _leave_out_edges(weights, edges)
+    return _refined(weights, greedy_split(weights, np.ones(len(loadings)), slots), slots)
+
+
 def objective(
     correlation: npt.ArrayLike, edge_of: Sequence[Hashable] | npt.NDArray[np.generic], slot_of: npt.ArrayLike
 ) -> float:
@@ -98,11 +127,17 @@ def checked(
         raise PartitionError("correlation: found NaN or infinity, expected finite numbers")
     if _asymmetry(matrix) > 1e-9 * max(1.0, float(matrix.max())):
         raise PartitionError("correlation: found an asymmetric matrix, expected a symmetric one")
-    if len(edge_of) != len(matrix):
-        raise PartitionError(f"edge_of: found {len(edge_of)} edges for {len(matrix)} sensors")
-    if not 1 <= slots <= len(matrix):
-        raise PartitionError(f"partition: slots: found {slots}, expected 1 to the number of sensors, {len(matrix)}")
-    return matrix, numbered(edge_of.tolist() if isinstance(edge_of, np.ndarray) else edge_of)[0]
+    return matrix, _checked_edges(edge_of, len(matrix), slots)
+
+
+def _checked_edges(
+    edge_of: Sequence[Hashable] | npt.NDArray[np.generic], sensors: int, slots: int
+) -> npt.NDArray[np.intp]:
+    if len(edge_of) != sensors:
+        raise PartitionError(f"edge_of: found {len(edge_of)} edges for {sensors} sensors")
+    if not 1 <= slots <= sensors:
+        raise PartitionError(f"partition: slots: found {slots}, expected 1 to the number of sensors, {sensors}")
+    return numbered(edge_of.tolist() if isinstance(edge_of, np.ndarray) else edge_of)[0]
 
 
 def _asymmetry(matrix: Floats) -> float:
@@ -119,10 +154,15 @@ def _asymmetry(matrix: Floats) -> float:
 def pair_weights(matrix: Floats, edges: npt.NDArray[np.intp]) -> Floats:
     """Return R squared, with zeros between sensors of one edge and on the diagonal: the worth of a pair in one slot."""
     weights = np.square(matrix)
+    _leave_out_edges(weights, edges)
+    return weights
+
+
+def _leave_out_edges(weights: Weights, edges: npt.NDArray[np.intp]) -> None:
+    """Let pairs of sensors of one edge be worth nothing."""
     by_edge = np.argsort(edges, kind="stable")
     for members in np.split(by_edge, np.flatnonzero(np.diff(edges[by_edge])) + 1):
         weights[np.ix_(members, members)] = 0.0
-    return weights
 
 
 def first_sensors(variances: Floats, slots: int) -> npt.NDArray[np.intp]:
@@ -130,13 +170,15 @@ def first_sensors(variances: Floats, slots: int) -> npt.NDArray[np.intp]:
     return np.argsort(-variances, kind="stable")[:slots]
 
 
-def greedy_split(weights: Floats, variances: Floats, slots: int) -> Slots:
+def greedy_split(weights: Weights, variances: Floats, slots: int) -> Slots:
     """Figure 3 with equation (12): in turn, each slot takes the free sensor that adds most to it."""
     n = len(weights)
     slot_of = np.full(n, -1, dtype=np.intp)
     starts = first_sensors(variances, slots)
     slot_of[starts] = np.arange(slots)
-    gain = weights[starts].copy()  # float64[slots, n]: what a sensor would add to a slot; -inf if it is taken
+    gain = weights[starts].astype(
+        np.float64
+    )  # float64[slots, n]: what a sensor would add to a slot; -inf if it is taken
     gain[:, starts] = -np.inf
     for turn in range(slots, n):
         slot = turn % slots
@@ -148,7 +190,7 @@ def greedy_split(weights: Floats, variances: Floats, slots: int) -> Slots:
     return slot_of
 
 
-def _refined(weights: Floats, greedy: Slots, slots: int) -> Slots:
+def _refined(weights: Weights, greedy: Slots, slots: int) -> Slots:
     """Return the best of two grown splits, each improved by exchanges, and then with neighbouring slots filled again.
 
     The greedy split is the third: it is never the best for a large field, but may be for a handful of sensors.
@@ -164,7 +206,7 @@ def _refined(weights: Floats, greedy: Slots, slots: int) -> Slots:
     return best.of
 
 
-def _grow(weights: Floats, sizes: list[int], *, by_share: bool) -> Slots:
+def _grow(weights: Weights, sizes: list[int], *, by_share: bool) -> Slots:
     """Fill one slot after the other, from the outside of the field inwards, so that no remnants are left in between.
 
     A slot starts from the sensor about which the free ones tell least (with `by_share`: least as a share of what all
@@ -173,7 +215,7 @@ def _grow(weights: Floats, sizes: list[int], *, by_share: bool) -> Slots:
     n = len(weights)
     slot_of = np.full(n, -1, dtype=np.intp)
     free = np.ones(n, dtype=bool)
-    among_all = weights.sum(axis=0)
+    among_all = weights.sum(axis=0, dtype=np.float64)
     among_free = among_all.copy()
     for slot, size in enumerate(sizes):
         tells = among_free / (among_all + TINY) if by_share else among_free
@@ -199,13 +241,13 @@ class _Split:
         worth: float64[slots, n]: sum of the weights between a sensor and the sensors of a slot.
     """
 
-    def __init__(self, weights: Floats, of: Slots, slots: int) -> None:
+    def __init__(self, weights: Weights, of: Slots, slots: int) -> None:
         self._weights = weights
         self.of = of
         by_slot = np.argsort(of, kind="stable")
         bounds = np.searchsorted(of[by_slot], np.arange(slots + 1))
         self.members = [by_slot[first:end].copy() for first, end in pairwise(bounds)]
-        self.worth = np.stack([weights[group].sum(axis=0) for group in self.members])
+        self.worth = np.stack([_told(weights, group) for group in self.members])
 
     def value(self) -> float:
         """Return equation (12), summed over the slots."""
@@ -232,7 +274,9 @@ class _Split:
             # A slot with fewer sensors offers its first one again when it has offered all.
             place = [int(order[rank % len(order)]) for order in ranked]
             out = np.array([group[i] for group, i in zip(self.members, place, strict=True)])
-            value = worth[:, out].T - weights[np.ix_(out, out)]  # [sensor, slot]: without the sensor that the slot gave
+            value = (
+                worth[:, out].T - weights[np.ix_(out, out)]
+            )  # float64[sensor, slot]: without the sensor that the slot gave
             _, to = linear_sum_assignment(value, maximize=True)
             gain = float(value[every, to].sum() - np.diag(value).sum())
             if gain <= TINY:
@@ -270,20 +314,27 @@ class _Split:
                 return gained
 
     def _swap(self, one: int, other: int) -> float:
-        """Swap sensors of two slots as long as that gains; return the gain."""
+        """Swap sensors of two slots as long as that gains; return the gain.
+
+        A swap gains no more than what both sensors gain if they do not lose each other. That excludes nearly all pairs.
+        """
         weights, worth = self._weights, self.worth
         mine, theirs = self.members[one], self.members[other]
         gained = 0.0
         while True:
             leaving, coming = worth[other, mine] - worth[one, mine], worth[one, theirs] - worth[other, theirs]
-            if float(leaving.max() + coming.max()) <= TINY:
+            rows = np.flatnonzero(leaving + coming.max() > TINY)
+            if not len(rows):
                 return gained
-            gain = leaving[:, None] + coming - 2.0 * weights[np.ix_(mine, theirs)]
-            i, j = divmod(int(gain.argmax()), len(theirs))
-            if gain[i, j] <= TINY:
+            columns = np.flatnonzero(coming + leaving.max() > TINY)
+            lost = weights[np.ix_(mine[rows], theirs[columns])].astype(np.float64)
+            gain = leaving[rows, None] + coming[columns] - 2.0 * lost
+            at = divmod(int(gain.argmax()), len(columns))
+            if gain[at] <= TINY:
                 return gained
-            gained += float(gain[i, j])
-            change = weights[mine[i]] - weights[theirs[j]]
+            gained += float(gain[at])
+            i, j = int(rows[at[0]]), int(columns[at[1]])
+            change = np.subtract(weights[mine[i]], weights[theirs[j]], dtype=np.float64)
             worth[other] += change
             worth[one] -= change
             mine[i], theirs[j] = theirs[j], mine[i]
@@ -308,4 +359,9 @@ class _Split:
             for place, group in zip(slots.tolist(), new.members, strict=True):
                 self.members[place] = sensors[group]
                 self.of[sensors[group]] = place
-                self.worth[place] = self._weights[sensors[group]].sum(axis=0)
+                self.worth[place] = _told(self._weights, sensors[group])
+
+
+def _told(weights: Weights, group: Slots) -> Floats:
+    """Return what the sensors of a group tell about each sensor, float64[n]."""
+    return np.asarray(weights[group].sum(axis=0, dtype=np.float64))

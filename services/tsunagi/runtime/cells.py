@@ -1,6 +1,6 @@
-"""Cells: groups of slots, whose heartbeats have a partition of their own (architecture, "Cells").
+"""Cells: groups of slots, whose heartbeats and acknowledgements have partitions of their own (architecture, "Cells").
 
-A worker reads the heartbeats of those cells only of which it has slots, so what it reads does not grow with the fleet.
+A worker reads those cells only of which it has slots, so what it reads does not grow with the fleet.
 Partition 0 of `heartbeats` is the *summary*: all nodes send a heartbeat about everything there, but only once a second.
 A small fleet has one cell, and that is the summary, too.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tsunagi.runtime.log import HEARTBEATS, Log
+from tsunagi.runtime.log import ACKS, HEARTBEATS, Log
 
 SLOTS_PER_CELL = 32
 """Slots of a cell, unless the settings say how many cells there are. Fewer leave an owner's slots too few workers that
@@ -85,3 +85,12 @@ def read_cells(log: Log) -> Cells:
         LogError: the broker does not answer.
     """
     return Cells(cells_made(log.partitions(HEARTBEATS)))
+
+
+def read_ack_cells(log: Log) -> Cells:
+    """Return how `acks` is divided: it has a partition for each cell, and no summary.
+
+    Raises:
+        LogError: the broker does not answer.
+    """
+    return Cells(log.partitions(ACKS))

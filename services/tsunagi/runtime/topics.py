@@ -94,7 +94,7 @@ def topic_layout(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
         TUPLES: (slots, kept | {"max.message.bytes": str(settings.kafka.max_message_bytes)}),
         RECOVERED: (slots, kept | large),
         RESULTS: (settings.spark.cores, kept | large),
-        ACKS: (1, compacted),
+        ACKS: (cells, compacted),
         CONTEXTS: (slots, kept | large),
         HEARTBEATS: (partitions_for(cells), short),
         PLAN: (1, forever),

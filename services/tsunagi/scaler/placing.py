@@ -11,8 +11,8 @@ import numpy as np
 
 from tsunagi.recovery.errors import ModelError
 from tsunagi.recovery.filter import Recovery
-from tsunagi.recovery.model import Model
-from tsunagi.recovery.partition import partition
+from tsunagi.recovery.model import LowRankModel, Model
+from tsunagi.recovery.partition import partition, partition_by_causes
 from tsunagi.runtime.cells import cells_for
 from tsunagi.runtime.columns import Sensors
 from tsunagi.runtime.sensors import SensorTable, place
@@ -53,13 +53,19 @@ def place_sensors(settings: Settings, table: SensorTable) -> Sensors:
     known = [number for number, name in enumerate(model.names) if name in rows]
     if len(known) < count:
         raise ModelError(f"{file}: found {len(known)} sensors of the sensors table, expected {count} or more")
+    ids = [rows[model.names[number]] for number in known]
+    placed = placed.copy()
+    placed[ids] = _by_model(model, known, [table.sensors[sensor].edge for sensor in ids], count)
+    return placed
+
+
+def _by_model(model: Model, known: list[int], edges: list[str], count: int) -> Sensors:
+    """Return the slots of these sensors of a model, uint32[n]."""
+    if isinstance(model, LowRankModel):
+        return partition_by_causes(model.known.select(np.array(known)), edges, count).astype(np.uint32)
     prior = model.prior[np.ix_(known, known)]
     size = np.sqrt(np.diag(prior))
-    ids = [rows[model.names[number]] for number in known]
-    edges = [table.sensors[sensor].edge for sensor in ids]
-    placed = placed.copy()
-    placed[ids] = partition(prior / np.outer(size, size), edges, count).astype(np.uint32)
-    return placed
+    return partition(prior / np.outer(size, size), edges, count).astype(np.uint32)
 
 
 def with_slots(settings: Settings, count: int) -> Settings:

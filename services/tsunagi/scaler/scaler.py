@@ -91,14 +91,15 @@ class Scaler:
         self.outside = FleetMetrics(settings, clock)
         plan_first, plan_end = self._reader.range(PLAN, 0)
         beats_first, self._beats_end = self._reader.range(HEARTBEATS, SUMMARY)
-        acks_first, self._acks_end = self._reader.range(ACKS, 0)
+        acks = {cell: self._reader.range(ACKS, cell) for cell in range(log.partitions(ACKS) if cells.count > 1 else 1)}
+        self._acks_end = {cell: end for cell, (_, end) in acks.items()}
         self._reader.assign(
             [
                 Position(PLAN, 0, plan_first),
                 # Nodes that died shortly before this start are still listed; the plan is made of the heartbeats that
                 # come now.
                 Position(HEARTBEATS, SUMMARY, max(beats_first, self._beats_end - BEATS_BACK)),
-                Position(ACKS, 0, acks_first),
+                *(Position(ACKS, cell, first) for cell, (first, _) in acks.items()),
             ]
         )
         self._read_plan(plan_first, plan_end)
@@ -176,7 +177,7 @@ class Scaler:
         elif record.topic == ACKS:
             ack = read_message(Ack, record, self._logger)
             if ack is not None:
-                self.outside.on_ack(ack, record, old=record.offset < self._acks_end)
+                self.outside.on_ack(ack, record, old=record.offset < self._acks_end[record.partition])
         else:
             plan = read_message(Plan, record, self._logger)
             if plan is not None:

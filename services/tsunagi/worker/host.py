@@ -51,6 +51,7 @@ from tsunagi.standby.costs import Wire
 from tsunagi.standby.replica import Replica
 from tsunagi.standby.shared import Shared
 from tsunagi.standby.stages.base import ReplicaStage
+from tsunagi.worker.acks import SlotAcks
 from tsunagi.worker.gauges import Gauges
 from tsunagi.worker.hearing import Hearing
 from tsunagi.worker.lifelines import Lifelines
@@ -109,7 +110,6 @@ class ReplicaHost:
         self._gauges = Gauges()
         self._wire = Wire()
         self._renewal = Renewal(settings.recovery.store)
-        self._acks: dict[tuple[int, str], Ack] = {}
         self._table_serial = 0  # of the sensors table by which the slots of this worker go
         self._shelf = Shelf(partial(load_from_store, settings.recovery.store), at_once=not threads)
         self._plan = PlanBook(
@@ -125,6 +125,9 @@ class ReplicaHost:
         self._lifelines = lifelines
         self._topic_id = log.topic_id(TUPLES)
         self._cells = read_cells(log)
+        self._acks = SlotAcks(
+            log, several=self._cells.count > 1, main=self._main, past=self._reader, take_in=self._dispatch
+        )
         routes = CellRoutes(self._cells, interval_s)
         self.heartbeats = Heartbeats(
             log, node, "worker", interval_s, self._fill, incarnation=self.incarnation, routes=routes
@@ -134,11 +137,10 @@ class ReplicaHost:
     # ---- start and end -----------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        acks_first, _ = self._reader.range(ACKS, PARTITION_OF_ONE)
-        plan_first, _ = self._reader.range(PLAN, PARTITION_OF_ONE)
+        begun = [*self._acks.first(), Position(PLAN, PARTITION_OF_ONE, self._reader.range(PLAN, PARTITION_OF_ONE)[0])]
         self._hearing.open(self._cells, self._reader.range)
-        self._main.assign([Position(ACKS, PARTITION_OF_ONE, acks_first), Position(PLAN, PARTITION_OF_ONE, plan_first)])
-        self._catch_up_on(ACKS, PLAN)
+        self._main.assign(begun)
+        self._catch_up_on(*(position.topic for position in begun))
         self._warm_up()
 
     def _warm_up(self) -> None:
@@ -210,6 +212,7 @@ class ReplicaHost:
         records = self._main.read(MAX_RECORDS, wait_s, gather_s=GATHER_S)
         tuples: dict[int, list[Record]] = {}
         self._hearing.follow(self.replicas, self._reader.range)
+        self._acks.follow(self.replicas)
         for record in itertools.chain(self._hearing.read(MAX_RECORDS), records):
             if record.topic == TUPLES:
                 tuples.setdefault(record.partition, []).append(record)
@@ -281,22 +284,9 @@ class ReplicaHost:
             self._on_plan(plan, record.offset)
 
     def _on_ack(self, ack: Ack, now: float) -> None:
-        kind = ack.WhichOneof("body")
-        if kind is None:
-            return
-        body = ack.level0 if kind == "level0" else ack.level1
-        if body.node == "spark":
-            return
-        key = (body.slot, kind)
-        known = self._acks.get(key)
-        if known is not None:
-            old = known.level0 if kind == "level0" else known.level1
-            if (old.epoch, old.offset) > (body.epoch, body.offset):
-                return
-        self._acks[key] = ack
-        replica = self.replicas.get(body.slot)
-        if replica is not None:
-            replica.on_ack(ack, now)
+        slot = self._acks.news(ack)
+        if slot is not None and slot in self.replicas:
+            self.replicas[slot].on_ack(ack, now)
 
     def _on_plan(self, plan: Plan, offset: int) -> None:
         if not self._plan.on_plan(plan, offset):
@@ -336,9 +326,9 @@ class ReplicaHost:
             record_s=0.0 if self._pace is None else self._pace.cost_s(wish.tuples_per_batch),
         )
         replica = Replica(shared, now)
-        for (of_slot, _), ack in self._acks.items():
-            if of_slot == slot:
-                replica.on_ack(ack, now)
+        self._acks.learn(slot)
+        for ack in self._acks.of_slot(slot):
+            replica.on_ack(ack, now)
         replica.batching.set_target(self._plan.target(slot))
         self.replicas[slot] = replica
         self._logger.info("slot taken up", slot=slot, owner=assignment.owner, secondary=assignment.secondary)
@@ -419,7 +409,7 @@ class ReplicaHost:
                 metrics.CONTEXTS_FAILED.labels(slot=str(slot)).inc()
                 self._logger.error("no context can be written; outputs go on", slot=slot, detail=detail)
             case act.SendAck(ack):
-                self._writer.send_ack(slot, ack)
+                self._writer.send_ack(slot, ack, self._acks.cells.of(slot))
             case act.Announce():
                 if not self._announce():
                     replica.on_unannounced()

@@ -25,7 +25,7 @@ FULL_S = 0.05
 FLUSH_S = 2.0
 """A worker that ends waits at most this long until its records have arrived, seconds."""
 PARTITION_OF_ONE = 0
-"""The partition of topics with one partition: `acks`, `heartbeats`, `plan`, `late`, `dead-letters`."""
+"""The partition of topics with one partition: `plan`, `late`, `dead-letters`."""
 SHOWN = 200
 """The most characters of a control record in the process's log."""
 
@@ -164,14 +164,14 @@ class Writer:
         self._write(CONTEXTS, slot, pairs[:1], partial(self._reported, CONTEXTS, saved.first))
         self._write(CONTEXTS, slot, pairs[1:], partial(self._reported, CONTEXTS, saved.last))
 
-    def send_ack(self, slot: int, ack: Ack) -> None:
+    def send_ack(self, slot: int, ack: Ack, partition: int) -> None:
         """Write an acknowledgement. Its key has slot, level and node; compaction keeps the newest one of each key."""
         level = "level0" if ack.WhichOneof("body") == "level0" else "level1"
-        self._acknowledge(f"{slot}/{level}/{self._node}", ack)
+        self._acknowledge(f"{slot}/{level}/{self._node}", ack, partition)
 
-    def _acknowledge(self, key: str, ack: Ack) -> None:
+    def _acknowledge(self, key: str, ack: Ack, partition: int) -> None:
         pair = key.encode(), ack.SerializeToString()
-        self._write(ACKS, PARTITION_OF_ONE, [pair], partial(self._reported, ACKS, None))
+        self._write(ACKS, partition, [pair], partial(self._reported, ACKS, None))
 
     def _send(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
         with contextlib.suppress(BufferError):  # a full queue: the record is lost, as it may be

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from tests.bench.recovery.splits import SPLITS, Split, split
 from tests.unit.recovery.fields import paper_field, spatial_field
-from tsunagi.recovery.partition import PartitionError, Slots, objective, partition
+from tsunagi.recovery.low_rank import LowRank
+from tsunagi.recovery.partition import PartitionError, Slots, objective, partition, partition_by_causes
 from tsunagi.runtime.columns import Floats
 
 BOTH: tuple[Split, Split] = ("proposed", "proposed-swap")
@@ -149,3 +150,21 @@ def test_exchanges_gain_over_the_greedy(field, least):
 def test_refusals(arguments, message):
     with pytest.raises(PartitionError, match=message):
         split(*arguments)
+
+
+@pytest.mark.parametrize("slots", [1, 3, 7])
+def test_a_covariance_of_low_rank_is_split_as_its_matrix_is(slots):
+    rng = np.random.default_rng(3)
+    loadings = rng.choice([0.0, 0.25, 0.5, 1.0], size=(60, 3))
+    covariance = LowRank(loadings, 4.0 - np.square(loadings).sum(axis=1))  # all variances are 4: no number is rounded
+    edges = rng.integers(0, 12, 60)
+    by_causes = partition_by_causes(covariance, edges, slots)
+    assert by_causes.tolist() == partition(covariance.dense() / 4.0, edges, slots).tolist()
+
+
+def test_a_covariance_of_low_rank_that_does_not_fit_is_refused():
+    covariance = LowRank(np.ones((4, 1)), np.ones(4))
+    with pytest.raises(PartitionError, match="found 3 edges for 4 sensors"):
+        partition_by_causes(covariance, [0, 1, 2], 2)
+    with pytest.raises(PartitionError, match="slots: found 5"):
+        partition_by_causes(covariance, [0, 1, 2, 3], 5)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.bench.recovery.splits import Split, split
 from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.low_rank import LowRank
 from tsunagi.recovery.model import Model
 from tsunagi.recovery.partition import objective
 from tsunagi.runtime.sensors import Sensor, SensorTable, place
@@ -46,6 +47,16 @@ def test_sensors_that_tell_of_each_other_come_together(table: SensorTable, model
     for first in range(0, N, 6):
         assert len(set(placed[first : first + 6].tolist())) == 1
     assert placed[N] == place(table, 4)[N], "the model does not know it"
+
+
+def test_a_model_of_low_rank_places_as_its_matrices_would(table: SensorTable, model_file: Path) -> None:
+    whole = Model.load(model_file)
+    loadings = np.sqrt(0.9) * np.kron(np.eye(4), np.ones((6, 1)))
+    known = LowRank(loadings, np.full(N, 0.1))
+    assert np.allclose(known.dense(), whole.prior)
+    before = place_sensors(settings("proposed-swap", model_file), table)
+    whole.with_low_rank(transition=whole.transition, noise=known.times(0.19), known=known).save(model_file)
+    assert place_sensors(settings("proposed-swap", model_file), table).tolist() == before.tolist()
 
 
 @pytest.mark.parametrize("method", ["proposed", "vanilla", "random"])
