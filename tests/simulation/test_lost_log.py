@@ -103,6 +103,7 @@ def struck(fault: Callable[[World], None], seed: int) -> World:
         (end_lost_by_running_hosts, 13),  # the process that takes over read nothing of what was lost
         (end_lost_twice, 14),  # outputs of the generation before are on their way when the second one begins
         (end_lost_twice, 19),  # the generation that the first loss began is read again
+        (end_lost_twice, 24),  # a standby that helps reads on into the generation that the first loss began
         (end_lost_twice, 30),  # an output of the generation before is the last in `recovered`
         (end_lost_twice, 45),  # behind the second jump in the log's times nothing was lost, behind the first one was
         (end_lost_twice, 54),  # the last output is a repeat of one that an acknowledgement covers

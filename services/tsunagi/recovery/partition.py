@@ -22,7 +22,7 @@ from tsunagi.runtime.columns import Floats
 
 Slots = npt.NDArray[np.intp]
 Weights = npt.NDArray[np.float64] | npt.NDArray[np.float32]
-"""[n, n]: what each pair of sensors is worth in one slot. Sums of it are float64: rounding must not look like a gain."""
+"""[n, n]: what each pair of sensors is worth in one slot. Sums are float64: rounding must look like no gain."""
 
 ROUNDS = 12
 """Most rounds of exchanges."""

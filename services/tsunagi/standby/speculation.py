@@ -47,12 +47,14 @@ class Speculation:
 
     Attributes:
         announced: records below this offset were announced, since the owner may have died of one, and may be processed.
+        asked: the generation (number of the slot's log) whose last name in `recovered` was asked for.
         begun: whether the last name in `recovered` is known, so that outputs may be written.
         owes: whether the outputs that were computed before the speculation are still to be written.
     """
 
     def __init__(self, total: Speculated, silent: SilentQueue, pending: PendingQueue) -> None:
         self.announced = 0
+        self.asked = 0
         self._total = total
         self._silent = silent
         self._pending = pending
@@ -72,6 +74,17 @@ class Speculation:
             appended_us: when the log appended the record that it names, as the output says, microseconds; 0 = not said.
         """
         self.begun, self._generation, self._tail, self._tail_us = True, generation, tail, appended_us
+
+    def knows_tail(self, generation: int) -> bool:
+        """Return whether the last name in `recovered` of this generation is known, or that there is none."""
+        return generation in (self.asked, self._generation)
+
+    def begin_anew(self) -> None:
+        """Take in that the records that were processed are of a generation whose last name is not known.
+
+        Nothing may be written until it is.
+        """
+        self.begun, self.owes = False, True
 
     def foreign(self, position: int, generation: int) -> Name | None:
         """Return the last name in `recovered` if the records that were processed cannot have caused it, else None.

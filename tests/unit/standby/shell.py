@@ -183,6 +183,7 @@ class Node:
         self.takeovers: list[act.TakeoverComplete] = []
         self.announced: list[SlotBeat] = []
         self.fetched: list[tuple[int, int]] = []
+        self.tails: list[int] = []  # generations whose last output was asked for
         self.asked = 0  # for the log's end
         self.fails = False  # what it reads does not come
         self._beat_at = 0.0
@@ -255,7 +256,8 @@ class Node:
                     fitting = [context for context in fitting if context.offset <= upto]
                 found = fitting[-1] if fitting and (upto is not None or len(fitting) == (offset or 0) + 1) else None
                 return replica.on_context(found, cluster.first, now)
-            case act.ReadTail(_, before, below, acknowledged, end):
+            case act.ReadTail(wanted, before, below, acknowledged, end):
+                self.tails.append(wanted)
                 written = cluster.recovered[:before]
                 lost = acknowledged is not None and acknowledged not in [item.name for item in written[end - 1 : end]]
                 below = acknowledged if lost else below

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.unit.hashes import NOBODYS_SHA
-from tests.unit.slot.small_slot import FIRST, SLOT
-from tests.unit.standby.shell import DETECT_S, Cluster, Node, feed, hear, make, output, pair, steps
+from tests.unit.slot.small_slot import FIRST, GENERATION, SLOT
+from tests.unit.standby.shell import DETECT_S, TICK_S, Cluster, Node, feed, hear, make, output, pair, steps
 from tsunagi.runtime.log import LATE
 from tsunagi.runtime.messages import LogRecord, ModelChange, SlotBeat
 from tsunagi.runtime.names import NO_NAME, Name
@@ -161,6 +161,23 @@ def test_an_upstream_backup_reads_up_at_the_weak_suspicion(cluster: Cluster) -> 
     cluster.run(0.5)
     assert (n2.stage(), steps(cluster)) == (ReplicaStage.WATCH, list(range(FIRST, FIRST + 5)))
     assert names_go_up(cluster)  # it had read nothing of this log before
+
+
+def test_the_last_output_is_asked_for_again_once_the_records_are_of_another_generation(cluster: Cluster) -> None:
+    """Else all that follows from them would be written behind outputs of records that the log has lost since."""
+    n1, n2 = pair(cluster, speculate=True, batch_size="inf")
+    feed(cluster, 4)
+    cluster.written = GENERATION - 1  # the last output is of another generation than the records
+    n1.die()
+    cluster.step(FIRST + 4)
+    while len(n2.tails) < 2:
+        assert len(cluster.recovered) == 4
+        cluster.run(TICK_S)
+        assert cluster.now < 110.0
+    assert n2.tails == [0, GENERATION]  # it had read nothing when it began
+    cluster.run(0.2)
+    assert n2.tails == [0, GENERATION]
+    assert steps(cluster)[4:] == [FIRST + 3, FIRST + 4]  # all that is not acknowledged: none is known to be written
 
 
 def test_what_the_owner_survived_but_did_not_get_out_is_not_passed_over(cluster: Cluster) -> None:

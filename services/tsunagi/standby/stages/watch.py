@@ -280,6 +280,7 @@ class WatchStage(ReadingStage):
             # Nothing may be written before it is known that the log has not lost its end and grown again.
             return StageTurn([*begun, *shared.requests.ask(now, act.CheckRecords(*shared.intake.doubtful()))])
         if not speculation.begun:
+            speculation.asked = shared.scan.generation
             return StageTurn([*begun, *shared.requests.ask(now, shared.read_tail())])
         if shared.intake.backlog or (shared.scan.generation and speculation.owes):
             return self._process_ahead(speculation, now)
@@ -309,6 +310,9 @@ class WatchStage(ReadingStage):
             return StageTurn([act.Announce()])
         outputs = processor.apply_up_to(speculation.announced)
         shared.silent.add(outputs)
+        if not speculation.knows_tail(shared.scan.generation):
+            speculation.begin_anew()
+            return STAY
         if (name := speculation.foreign(shared.slot.position, shared.scan.generation)) is not None:
             return self._foreign_output(name, now)
         todo = speculation.emit(outputs, shared.scan.generation)
