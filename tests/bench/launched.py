@@ -21,7 +21,8 @@ from tsunagi.local.fleet import Fleet
 from tsunagi.runtime.columns import floats, pack_floats, pack_sensors
 from tsunagi.runtime.log import RECOVERED, TUPLES, Record
 from tsunagi.runtime.messages import VERSION, LogRecord, Recovered, TupleBatch
-from tsunagi.runtime.names import NO_NAME, unpack_key
+from tsunagi.runtime.names import NO_NAME, Name
+from tsunagi.runtime.output_runs import outputs_of
 from tsunagi.runtime.sensors import place, read_sensors
 from tsunagi.runtime.settings import LOCAL, Settings
 from tsunagi.system import processes
@@ -220,17 +221,17 @@ def judge_slot(records: Sequence[Record], total: int) -> tuple[dict[str, int], l
     name, newest, reordered, repeats = NO_NAME, -1.0, 0, 0
     seen = np.zeros(total, dtype=np.int64)
     for record in records:
-        _, _, own = unpack_key(record.key)
-        if own <= name:
-            repeats += 1
-            continue
-        name = own
-        message = Recovered.FromString(record.value or b"")
-        values = floats(message.mean)
-        reordered += int((np.diff(values, prepend=newest) <= 0).sum())
-        newest = max(newest, float(values.max()))
-        np.add.at(seen, values.astype(np.int64), 1)
-        late.append((record.appended_us, (record.appended_us - message.appended_us) / 1e6))
+        for message in outputs_of(Recovered.FromString(record.value or b"")):
+            own = Name(message.offset, message.index)
+            if own <= name:
+                repeats += 1
+                continue
+            name = own
+            values = floats(message.mean)
+            reordered += int((np.diff(values, prepend=newest) <= 0).sum())
+            newest = max(newest, float(values.max()))
+            np.add.at(seen, values.astype(np.int64), 1)
+            late.append((record.appended_us, (record.appended_us - message.appended_us) / 1e6))
     found = {
         "lost": int((seen == 0).sum()),
         "duplicates": int((seen > 1).sum()),

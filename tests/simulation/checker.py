@@ -17,7 +17,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from tests.simulation import moves
-from tests.simulation.fleet import EDGES, SLOTS
+from tests.simulation.fleet import EDGES, SLOTS, outputs_in
 from tests.simulation.world import World
 from tsunagi.replay.generations import Generation, generations
 from tsunagi.replay.recompute import recompute
@@ -170,17 +170,17 @@ def _recovered(world: World, slot: int, truth: Truth) -> list[str]:
     lasts: dict[int, Name] = {}
     steps: dict[int, list[int]] = defaultdict(list)
     for record in world.usable(topics.RECOVERED, slot):
-        generation, _, name = unpack_key(record.key)
-        value = record.value or b""
-        steps[generation].append(Recovered.FromString(value).step)
-        if truth.disowned(generation, name.offset):
-            continue
-        last = lasts.get(generation, NO_NAME)
-        if name > last:
-            seen.append((name, value))
-            lasts[generation] = name
-        elif truth.outputs.get((topics.RECOVERED, name)) != value:
-            wrong.append(f"slot {slot}: two outputs of one name {name} differ")
+        generation, _, _ = unpack_key(record.key)
+        for name, value in outputs_in(record):
+            steps[generation].append(Recovered.FromString(value).step)
+            if truth.disowned(generation, name.offset):
+                continue
+            last = lasts.get(generation, NO_NAME)
+            if name > last:
+                seen.append((name, value))
+                lasts[generation] = name
+            elif truth.outputs.get((topics.RECOVERED, name)) != value:
+                wrong.append(f"slot {slot}: two outputs of one name {name} differ")
     found = {name for name, _ in seen}
     fresh = FRESH * (1 + EDGES) if world.settings.query.mode == "steps" else FRESH * EDGES * world.per_record
     lost = [name for name, _ in wanted[:-fresh] if name not in found]
@@ -276,9 +276,10 @@ def _once(world: World, topic: str, partition: int = 0) -> list[Record]:
 def _written(world: World, slot: int, truth: Truth) -> tuple[list[int], list[float]]:
     """Return offsets of inputs with outputs, ascending, and when all outputs up to there were written."""
     first: dict[tuple[str, Name], float] = {}
-    places = world.usable(topics.RECOVERED, slot)
-    for record in [*places, *world.usable(topics.LATE), *world.usable(topics.DEAD_LETTERS)]:
-        generation, of_slot, name = unpack_key(record.key)
+    places = [(record, name) for record in world.usable(topics.RECOVERED, slot) for name, _ in outputs_in(record)]
+    aside = [*world.usable(topics.LATE), *world.usable(topics.DEAD_LETTERS)]
+    for record, name in [*places, *((record, unpack_key(record.key)[2]) for record in aside)]:
+        generation, of_slot, _ = unpack_key(record.key)
         if of_slot == slot and not truth.disowned(generation, name.offset):
             first.setdefault((record.topic, name), record.appended_us)
     names = sorted(truth.outputs, key=lambda item: item[1])

@@ -15,6 +15,10 @@ import numpy as np
 from tests.simulation import poison
 from tsunagi.recovery.model import Model
 from tsunagi.runtime import log as topics
+from tsunagi.runtime.log import Record
+from tsunagi.runtime.messages import Recovered
+from tsunagi.runtime.names import Name, unpack_key
+from tsunagi.runtime.output_runs import outputs_of
 from tsunagi.runtime.sensors import Sensor, SensorTable, place
 from tsunagi.runtime.settings import (
     OperatorSettings,
@@ -172,3 +176,11 @@ def _recovery() -> RecoverySettings:
         refit=True,
         refit_s=2.0,
     )
+
+
+def outputs_in(record: Record) -> list[tuple[Name, bytes]]:
+    """Return (name, value) of each output of a record, as it would stand in a record of its own."""
+    message = Recovered.FromString(record.value or b"")
+    if not message.HasField("run"):
+        return [(unpack_key(record.key)[2], record.value or b"")]
+    return [(Name(item.offset, item.index), item.SerializeToString()) for item in outputs_of(message)]

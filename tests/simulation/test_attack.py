@@ -37,6 +37,7 @@ from tsunagi.runtime.messages import (
     TupleBatch,
 )
 from tsunagi.runtime.names import Name
+from tsunagi.runtime.output_runs import outputs_of
 from tsunagi.runtime.settings import SecuritySettings
 
 MASTER = bytes(range(32))
@@ -141,8 +142,8 @@ class Attacked(World):
     def outputs(self, slot: int) -> dict[Name, Recovered]:
         found: dict[Name, Recovered] = {}
         for record in self.log.records(topics.RECOVERED, slot):
-            message = Recovered.FromString(record.value or b"")
-            found.setdefault(Name(message.offset, message.index), message)
+            for message in outputs_of(Recovered.FromString(record.value or b"")):
+                found.setdefault(Name(message.offset, message.index), message)
         return found
 
     def differs_from_replay(self, slot: int) -> str:

@@ -49,8 +49,8 @@ def test_if_the_last_of_several_outputs_were_not_written_it_would_be_found() -> 
     encode = PlainOutputs.encode
 
     def without_last(self: PlainOutputs, slot: int, generation: int) -> list[tuple[bytes, bytes]]:
-        pairs = encode(self, slot, generation)
-        return pairs[:-1] if len(pairs) > 1 else pairs
+        shorter = PlainOutputs(self._numbers[:, :-1], self._columns, self.rows, self.epoch)
+        return encode(shorter if len(self) > 1 else self, slot, generation)
 
     with patch.object(PlainOutputs, "encode", without_last):
         assert any(run_seed(seed) for seed in FINDS)

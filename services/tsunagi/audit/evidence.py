@@ -18,6 +18,7 @@ from tsunagi.runtime.door import UnusableError, decode
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import DeadLetter, Heartbeat, Late, LogRecord, Plan, Recovered, ResultBlock, TupleBatch
 from tsunagi.runtime.names import Name
+from tsunagi.runtime.output_runs import outputs_of
 from tsunagi.runtime.plan import Words
 
 _M = TypeVar("_M", Heartbeat, LogRecord, Plan)
@@ -271,16 +272,19 @@ def read_slot_log(slot: int, records: Iterable[Record]) -> SlotLog:
 
 def read_outputs(slot: int, records: Iterable[Record]) -> list[AuditedOutput]:
     """Decode a partition of `recovered`, in log order. Records that nobody can use are left out."""
-    return _usable(partial(read_output, slot), records)
+    return [output for outputs in _usable(partial(read_record, slot), records) for output in outputs]
 
 
-def read_output(slot: int, record: Record) -> AuditedOutput:
-    """Decode a record of `recovered`.
+def read_record(slot: int, record: Record) -> list[AuditedOutput]:
+    """Decode the outputs of a record of `recovered`.
 
     Raises:
-        UnusableError: the record is no output.
+        UnusableError: the record holds no outputs.
     """
-    message = decode(Recovered, record.value)
+    return [_audited(slot, record, message) for message in outputs_of(decode(Recovered, record.value))]
+
+
+def _audited(slot: int, record: Record, message: Recovered) -> AuditedOutput:
     return AuditedOutput(
         slot,
         message.generation,

@@ -8,7 +8,7 @@ import numpy as np
 
 from tsunagi.audit.blocks import BlockBook
 from tsunagi.audit.causes import Disturbance, Judge
-from tsunagi.audit.evidence import Aside, AuditedOutput, parse, read_batch, read_block, read_output
+from tsunagi.audit.evidence import Aside, AuditedOutput, parse, read_batch, read_block, read_record
 from tsunagi.audit.outputs import OutputBook
 from tsunagi.audit.readings import ReadingBook
 from tsunagi.audit.roles import Roles
@@ -75,7 +75,8 @@ class AuditLedger:
             if record.topic == TUPLES:
                 self._on_log(record)
             elif record.topic == RECOVERED:
-                self._on_output(read_output(record.partition, record))
+                for output in read_record(record.partition, record):
+                    self._on_output(output)
             elif record.topic == RESULTS:
                 self._on_block(record)
             elif record.topic == HEARTBEATS:

@@ -15,6 +15,7 @@ from tsunagi.runtime.door import decode
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import Recovered
 from tsunagi.runtime.names import Name, unpack_key
+from tsunagi.runtime.output_runs import outputs_of
 from tsunagi.slot.frames import Frame
 from tsunagi.slot.packed import PackedRows
 
@@ -77,24 +78,22 @@ def compare(
     result.outputs = len(expected)
     seen: set[Name] = set()
     for record in recovered:
-        found = _output(record)
-        if found is None:
-            result.unreadable += 1
-            continue
-        generation, name, message = found
-        place = f"recovered, offset {record.offset}, name {tuple(name)}"
-        if _disowned(generation, name, begun):
-            result.disowned += 1
-            continue
-        result.repeats += name in seen
-        seen.add(name)
-        item = expected.get(name)
-        if item is None:
-            result.differ(f"{place}: the log gives no output of this name")
-        elif item.generation != generation:
-            result.differ(f"{place}: generation {generation}, expected {item.generation}")
-        else:
-            _compare_one(place, item.frame, message, scale or {}, result)
+        found = _outputs(record)
+        result.unreadable += not found
+        for generation, name, message in found:
+            place = f"recovered, offset {record.offset}, name {tuple(name)}"
+            if _disowned(generation, name, begun):
+                result.disowned += 1
+                continue
+            result.repeats += name in seen
+            seen.add(name)
+            item = expected.get(name)
+            if item is None:
+                result.differ(f"{place}: the log gives no output of this name")
+            elif item.generation != generation:
+                result.differ(f"{place}: generation {generation}, expected {item.generation}")
+            else:
+                _compare_one(place, item.frame, message, scale or {}, result)
     last = max(seen, default=None)
     for name in expected:
         if name in seen:
@@ -113,14 +112,16 @@ def _disowned(generation: int, name: Name, begun: Sequence[Generation]) -> bool:
     return any(item.blank or (generation in known and item.begin <= name.offset) for item in later)
 
 
-def _output(record: Record) -> tuple[int, Name, Recovered] | None:
-    """Return (generation, name, message); None if the record is no output but was written by somebody else."""
+def _outputs(record: Record) -> list[tuple[int, Name, Recovered]]:
+    """Return (generation, name, message) of a record's outputs; none if it was written by somebody else."""
     try:
-        generation, _, name = unpack_key(record.key)
-        message = decode(Recovered, record.value)
+        generation, _, last = unpack_key(record.key)
+        messages = outputs_of(decode(Recovered, record.value))
     except ValueError:
-        return None
-    return generation, name, message
+        return []
+    if len(messages) == 1:
+        return [(generation, last, messages[0])]
+    return [(generation, Name(message.offset, message.index), message) for message in messages]
 
 
 def _compare_one(

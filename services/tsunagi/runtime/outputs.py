@@ -15,6 +15,7 @@ from tsunagi.runtime.door import decode
 from tsunagi.runtime.log import RECOVERED, Log, Record
 from tsunagi.runtime.messages import Recovered
 from tsunagi.runtime.names import NO_NAME, Name, unpack_key
+from tsunagi.runtime.output_runs import outputs_of
 from tsunagi.runtime.results import Block, ResultsReader
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
@@ -36,19 +37,24 @@ class Outputs(ResultsReader):
         self._unknown = settings.spark.unknown_group
 
     def _blocks(self, records: Sequence[Record], read_us: int) -> list[Block]:
-        return [block for record in records for block in self._from_output(record, read_us)]
+        return [block for record in records for block in self._from_run(record, read_us)]
 
-    def _from_output(self, record: Record, read_us: int) -> Iterator[Block]:
+    def _from_run(self, record: Record, read_us: int) -> Iterator[Block]:
         try:
-            generation, _, name = unpack_key(record.key)
-            message = decode(Recovered, record.value)
+            generation, _, last = unpack_key(record.key)
+            messages = outputs_of(decode(Recovered, record.value))
         except ValueError as error:
             self._note(record, str(error))
             return
-        if name <= self._names.get((record.partition, generation), NO_NAME):
-            self._repeat(f"slot {record.partition}")
-            return
-        self._names[record.partition, generation] = name
+        before = self._names.get((record.partition, generation), NO_NAME)
+        self._names[record.partition, generation] = max(before, last)
+        for message in messages:
+            if Name(message.offset, message.index) <= before:
+                self._repeat(f"slot {record.partition}")
+            else:
+                yield from self._from_output(record, message, read_us)
+
+    def _from_output(self, record: Record, message: Recovered, read_us: int) -> Iterator[Block]:
         ids, mean, sd = sensors(message.sensor), floats(message.mean), floats(message.sd)
         quality, bound = octets(message.quality), floats(message.bound)
         table = () if self.table is None else self.table.sensors

@@ -97,10 +97,12 @@ NAME, WORD, DETAIL, TEXT, BYTES = Text(MAX_NAME), Text(MAX_WORD), Text(MAX_DETAI
 """Texts of several lengths."""
 SHA256 = Digest()
 """The digest of a model or of settings."""
-F64, U32, U8 = np.dtype("<f8"), np.dtype("<u4"), np.dtype("u1")
-"""The types of numbers in columns: float64, uint32 and uint8, little-endian."""
+F64, I64, U32, U8 = np.dtype("<f8"), np.dtype("<i8"), np.dtype("<u4"), np.dtype("u1")
+"""The types of numbers in columns: float64, int64, uint32 and uint8, little-endian."""
 SENSORS, COUNTS, QUALITIES = Elements(U32), Elements(U32), Elements(U8)
 """Columns of sensor ids, counts and qualities."""
+NUMBERS = Elements(I64)
+"""A column of offsets, steps or times. Whoever reads it looks at each of them."""
 # Every float is allowed in readings: one odd reading must not make the readings of all other sensors of its edge
 # unusable. The operators look at the values.
 READINGS = Elements(F64)
@@ -193,6 +195,15 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "query": NAME,
         "rows": NUMBER,
         "column": PART,
+        "run": PART,
+    },
+    "OutputRun": {
+        "offset": NUMBERS,
+        "step": NUMBERS,
+        "event_time_us": NUMBERS,
+        "appended_us": NUMBERS,
+        "sensor": SENSORS,
+        "mean": READINGS,
     },
     "ResultBlock": {
         "version": VERSION,
@@ -454,6 +465,7 @@ ALIKE: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "TupleBatch": (("sensor", "value"), ("helper", "helper_value")),
     "Helpers": (("sensor", "name", "edge"),),
     "Recovered": (("quality", "sensor", "mean", "sd", "bound"),),
+    "OutputRun": (("offset", "step", "event_time_us", "appended_us"), ("sensor", "mean")),
     "ResultBlock": (("quality", "sensor", "mean", "sd", "bound", "q1", "q2", "q3"),),
     "TypedColumn": (("low", "high", "sd"),),
     "Window": (("sum", "minimum", "maximum", "sum_sd", "extreme_sd"),),

@@ -1,4 +1,4 @@
-"""Reads and writes columns of protobuf's varints of equal length, without a loop over the numbers.
+"""Reads columns of protobuf's varints of equal length, without a loop over the numbers.
 
 A varint has seven bits of a number in each byte, the lowest first. All bytes but the last have their highest bit set.
 """
@@ -14,8 +14,6 @@ MAX_LENGTH = 8
 Matrix = npt.NDArray[np.uint8]
 _Words = npt.NDArray[np.uint64]
 
-_MOST = np.array([(1 << 7 * length) - 1 for length in range(1, MAX_LENGTH + 1)], dtype=np.uint64)
-"""The greatest number of a varint of each length, from one byte on."""
 _LOW7, _HIGH7 = np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00)
 """Where two bytes of 7 bits stand in 16 bits."""
 _LOW14, _HIGH14 = np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000)
@@ -46,19 +44,3 @@ def are_varints(column: Matrix) -> npt.NDArray[np.bool_]:
     goes_on = column >= 0x80
     found: npt.NDArray[np.bool_] = goes_on[:, :-1].all(axis=1) & ~goes_on[:, -1]
     return found
-
-
-def write_varints(numbers: npt.NDArray[np.int64], length: int) -> Matrix:
-    """Return uint8[n, length], the varints of int64[n], each of which must have this length (`lengths_of`)."""
-    words = numbers.astype(np.uint64)
-    words = (words & _LOW28) | ((words << _FOUR) & _HIGH28)
-    words = (words & _LOW14) | ((words << _TWO) & _HIGH14)
-    words = (words & _LOW7) | ((words << _ONE) & _HIGH7)
-    column = words.astype("<u8").view(np.uint8).reshape(len(numbers), MAX_LENGTH)[:, :length]
-    column[:, :-1] |= 0x80
-    return column
-
-
-def lengths_of(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return int64[n], the length of each number's varint in bytes; more than `MAX_LENGTH` = too long or negative."""
-    return np.searchsorted(_MOST, numbers.astype(np.uint64)) + 1

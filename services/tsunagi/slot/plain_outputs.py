@@ -1,33 +1,27 @@
 """Outputs that are alike, kept as columns: one for each of several batches in a row, with equally many measured rows.
 
 They are a sequence of `Output`, each of which is made when somebody asks for it. Whoever takes them as a whole spares
-that: they are counted, written and acknowledged together.
+that: they are counted, written and acknowledged together, and share records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
 from tsunagi.runtime.log import RECOVERED
-from tsunagi.runtime.messages import Recovered
+from tsunagi.runtime.messages import VERSION, Recovered
 from tsunagi.runtime.names import Name, pack_key
-from tsunagi.runtime.varints import MAX_LENGTH, Matrix, lengths_of, write_varints
-from tsunagi.runtime.wire import rows_of_bytes, tag
+from tsunagi.runtime.output_runs import I64, NUMBERS
 from tsunagi.slot.frames import Integers
 from tsunagi.slot.outputs import Output
-from tsunagi.slot.packed import Packed, PackedColumns, head, measured
+from tsunagi.slot.packed import Packed, PackedColumns
 
-_VARINTS = ("offset", "step", "event_time_us", "appended_us")
-"""The numbers in which such outputs differ, in the order of a message's fields."""
-_TAGS = [bytes([Recovered.DESCRIPTOR.fields_by_name[name].number << 3]) for name in _VARINTS]
-"""What stands before each of them: its number with wire type 0."""
-_PLACE = slice(12, 20)
-"""Where the offset stands in a key (`pack_key`)."""
+RUN = 512
+"""The most outputs of a record: a reader gets the first of them with the last."""
 
 Pairs = list[tuple[bytes, bytes]]
 """Keys and values of records."""
@@ -85,39 +79,40 @@ class PlainOutputs(Sequence[Output]):
         """The name of the last output."""
         return Name(int(self._numbers[0, -1]), 0)
 
+    @property
+    def records(self) -> int:
+        """How many records hold these outputs."""
+        return -(-len(self) // RUN)
+
     def encode(self, slot: int, generation: int) -> Pairs:
-        """Return the key and the value of each output, as `Output.encode` does.
+        """Return the keys and the values of the records that hold these outputs (`tsunagi.runtime.output_runs`).
 
         Args:
             generation: the number of the slot's log.
         """
-        lengths = lengths_of(self._numbers)
-        changes = np.flatnonzero((lengths[:, 1:] != lengths[:, :-1]).any(axis=0)) + 1
-        bounds = [0, *changes.tolist(), len(self)]
-        pairs: Pairs = []
-        for begin, end in pairwise(bounds):
-            numbers, sizes = self._numbers[:, begin:end], lengths[:, begin].tolist()
-            if max(sizes) > MAX_LENGTH or not numbers.all():  # protobuf leaves out a number that is 0
-                pairs += [output.encode(slot, generation) for output in self[begin:end]]
-            else:
-                pairs += self._encode(slot, generation, begin, numbers, sizes)
-        return pairs
+        return [self._record(slot, generation, begin, begin + RUN) for begin in range(0, len(self), RUN)]
 
-    def _encode(self, slot: int, generation: int, begin: int, numbers: Integers, sizes: Sequence[int]) -> Pairs:
-        """Return keys and values of the outputs from `begin` on, whose `numbers` have varints of these sizes."""
-        rows, columns, count = self.rows, self._columns, numbers.shape[1]
-        parts: list[bytes | Matrix] = [head(slot, generation)]
-        for before, column, size in zip(_TAGS, numbers, sizes, strict=True):
-            parts += [before, write_varints(column, size)]
-            if before is _TAGS[0]:
-                parts.append(Recovered(epoch=self.epoch).SerializeToString())  # stands behind the offset
-        for name, width, data in (("sensor", 4 * rows, columns.sensor), ("mean", 8 * rows, columns.mean)):
-            part = np.frombuffer(data, np.uint8, count * width, begin * width)
-            parts += [tag(Recovered, name, width), part.reshape(count, width)]
-        key = pack_key(generation, slot, self.first)
-        offsets = numbers[0].astype(">i8").view(np.uint8).reshape(count, 8)
-        keys = rows_of_bytes([key[: _PLACE.start], offsets, key[_PLACE.stop :]], count)
-        return list(zip(keys, rows_of_bytes([*parts, measured(rows)], count), strict=True))
+    def _record(self, slot: int, generation: int, begin: int, end: int) -> tuple[bytes, bytes]:
+        """Return key and value of the record of the outputs [begin, end), as far as there are so many."""
+        numbers, rows, columns = self._numbers[:, begin:end], self.rows, self._columns
+        if numbers.shape[1] == 1:
+            return self[begin].encode(slot, generation)
+        offset, step, event_time_us, appended_us = numbers[:, -1].tolist()
+        message = Recovered(
+            version=VERSION,
+            slot=slot,
+            generation=generation,
+            offset=offset,
+            epoch=self.epoch,
+            step=step,
+            event_time_us=event_time_us,
+            appended_us=appended_us,
+        )
+        for name, column in zip(NUMBERS, numbers, strict=True):
+            setattr(message.run, name, column.astype(I64).tobytes())
+        message.run.sensor = columns.sensor[4 * rows * begin : 4 * rows * end]
+        message.run.mean = columns.mean[8 * rows * begin : 8 * rows * end]
+        return pack_key(generation, slot, Name(offset, 0)), message.SerializeToString()
 
 
 def plain_outputs(numbers: Integers, columns: PackedColumns, origin: Integers, epoch: int) -> PlainOutputs | None:

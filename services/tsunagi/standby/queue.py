@@ -183,7 +183,7 @@ class PendingQueue:
         Args:
             name: the output's name.
             generation: the generation with which it was written.
-            count: how many outputs were sent in a row, of which it is the last. The others stand before it.
+            count: how many records were sent in a row, of which it is in the last. The others stand before it.
 
         Returns:
             Whether all of them stand behind the outputs that arrived before. A producer's records are appended in the

@@ -30,6 +30,7 @@ from tsunagi.runtime.messages import Ack, Context, QueryBeat, SlotBeat
 from tsunagi.runtime.names import Name
 from tsunagi.slot.outputs import Output
 from tsunagi.slot.ownership import Register
+from tsunagi.slot.plain_outputs import PlainOutputs
 from tsunagi.slot.slot import Slot
 from tsunagi.slot.wish import Wish
 from tsunagi.standby import actions as act
@@ -386,7 +387,8 @@ class Replica:
         last = outputs[-1]
         if last.topic != RECOVERED or place < 0:
             return
-        if not self.pending.place(last.name, generation, place, len(outputs)):
+        records = outputs.records if isinstance(outputs, PlainOutputs) else len(outputs)
+        if not self.pending.place(last.name, generation, place, records):
             self.pending.lost = place, outputs[0].name
 
     def on_stored(self, sha256: str) -> None:

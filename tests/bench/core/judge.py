@@ -10,6 +10,7 @@ import numpy.typing as npt
 from tsunagi.runtime.columns import floats, sensors
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import Recovered
+from tsunagi.runtime.output_runs import I64
 
 Sums = tuple[npt.NDArray[np.uint32], npt.NDArray[np.float64]]
 """Keys and sums, in the order of the log."""
@@ -38,9 +39,11 @@ def wrong(keys: npt.NDArray[np.uint32], sums: npt.NDArray[np.float64], wanted: S
 def judge_recovered(records: Sequence[Record], wanted: Sums) -> int:
     """Return how many outputs of Tsunagi are wrong."""
     found = [Recovered.FromString(record.value or b"") for record in records]
-    keys, sums = b"".join([item.sensor for item in found]), b"".join([item.mean for item in found])
-    names = [record.key for record in records]
-    repeats = len(names) - len(set(names))
+    keys = b"".join([item.run.sensor or item.sensor for item in found])
+    sums = b"".join([item.run.mean or item.mean for item in found])
+    offsets = [np.frombuffer(item.run.offset, dtype=I64) if item.run.offset else [item.offset] for item in found]
+    names = np.concatenate([np.zeros(0, dtype=I64), *offsets])
+    repeats = len(names) - len(np.unique(names))
     return wrong(sensors(keys), floats(sums), wanted) + repeats
 
 

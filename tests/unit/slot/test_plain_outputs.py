@@ -10,22 +10,24 @@ import pytest
 
 from tests.unit.slot.small_slot import FIRST, SLOT, Writer, load, make_config, owned, play
 from tsunagi.runtime.columns import pack_floats, pack_sensors
+from tsunagi.runtime.door import decode
 from tsunagi.runtime.log import Record
-from tsunagi.runtime.messages import TupleBatch
-from tsunagi.runtime.names import Name
+from tsunagi.runtime.messages import Recovered, TupleBatch
+from tsunagi.runtime.names import Name, unpack_key
+from tsunagi.runtime.output_runs import outputs_of
 from tsunagi.slot.config import SlotConfig
 from tsunagi.slot.frames import measured_run
 from tsunagi.slot.outputs import Output
 from tsunagi.slot.packed import PackedColumns
 from tsunagi.slot.parsing import ParsedMany, parse_run
-from tsunagi.slot.plain_outputs import PlainOutputs, plain_outputs
+from tsunagi.slot.plain_outputs import RUN, PlainOutputs, plain_outputs
 from tsunagi.slot.slot import Slot
 
 GENERATION = 77
 SUM: dict[str, Any] = {"use": "aggregate", "function": "sum", "window": 5, "slide": 1}
 
 
-def outputs_of(numbers: list[list[int]], rows: int = 1) -> PlainOutputs:
+def made_of(numbers: list[list[int]], rows: int = 1) -> PlainOutputs:
     """Outputs with these offsets, steps, event times and append times."""
     count = len(numbers[0])
     origin = np.repeat(np.arange(count), rows)
@@ -39,17 +41,23 @@ def outputs_of(numbers: list[list[int]], rows: int = 1) -> PlainOutputs:
 
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("begin", [0, 1, 100, 16_300, 1 << 40])
-def test_their_bytes_are_those_of_each_output(begin: int, rows: int) -> None:
-    """Offsets begin at 0, which protobuf leaves out, and become longer by a byte on the way."""
-    count = 150
-    numbers = [[first + place for place in range(count)] for first in (begin, 7, 1 << 50, (1 << 56) - 50)]
-    outputs = outputs_of(numbers, rows)
-    assert outputs.encode(SLOT, GENERATION) == [output.encode(SLOT, GENERATION) for output in outputs]
+@pytest.mark.parametrize("count", [1, 2, 150, RUN, RUN + 1, 3 * RUN])
+def test_their_records_hold_what_each_output_would_have_in_its_own(begin: int, rows: int, count: int) -> None:
+    numbers = [[first + place for place in range(count)] for first in (begin, 7, 1 << 50, 1 << 51)]
+    outputs = made_of(numbers, rows)
+    pairs = outputs.encode(SLOT, GENERATION)
+    assert len(pairs) == -(-count // RUN)
+    found = []
+    for key, value in pairs:
+        messages = outputs_of(decode(Recovered, value))
+        found += [message.SerializeToString() for message in messages]
+        assert unpack_key(key) == (GENERATION, SLOT, Name(messages[-1].offset, 0))
+    assert found == [output.encode(SLOT, GENERATION)[1] for output in outputs]
     assert (outputs.first, outputs.last) == (outputs[0].name, outputs[-1].name)
 
 
 def test_they_are_a_sequence() -> None:
-    outputs = outputs_of([[4, 5, 9], [1, 2, 3], [1, 2, 3], [1, 2, 3]])
+    outputs = made_of([[4, 5, 9], [1, 2, 3], [1, 2, 3], [1, 2, 3]])
     every = list(outputs)
     assert [output.name for output in every] == [Name(4, 0), Name(5, 0), Name(9, 0)]
     assert (outputs[1:], outputs[::-1], list(reversed(outputs))) == (every[1:], every[::-1], every[::-1])

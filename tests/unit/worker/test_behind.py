@@ -11,7 +11,7 @@ import structlog
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.columns import pack_floats, pack_sensors
-from tsunagi.runtime.log import ACKS, PLAN, RECOVERED, TUPLES
+from tsunagi.runtime.log import ACKS, PLAN, RECOVERED, TUPLES, Record
 from tsunagi.runtime.messages import (
     VERSION,
     Ack,
@@ -23,6 +23,7 @@ from tsunagi.runtime.messages import (
     Recovered,
     TupleBatch,
 )
+from tsunagi.runtime.output_runs import outputs_of
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import OperatorSettings, QuerySettings, Settings, SlotsSettings, StandbySettings
 from tsunagi.runtime.testing import MemoryLog
@@ -132,6 +133,14 @@ class Plant:
         assert [replica.stage for replica in owners] == [ReplicaStage.OWN, ReplicaStage.OWN]
         return [self.log.stored(TUPLES, replica.slot_id).end - replica.slot.position for replica in owners]
 
+    def outputs(self, slot: int) -> list[tuple[Record, Recovered]]:
+        """Return each output of a slot with the record in which it stands."""
+        return [
+            (record, message)
+            for record in self.log.records(RECOVERED, slot)
+            for message in outputs_of(Recovered.FromString(record.value or b""))
+        ]
+
     def resume_points(self) -> list[int]:
         """Return the newest of each slot."""
         found = [0, 0]
@@ -155,8 +164,7 @@ def test_workers_that_fell_behind_catch_up_although_each_is_the_others_standby()
     assert plant.log.stored(TUPLES, 1).end - standby.slot.position < 2 * RATE  # contexts took it along
     plant.run(2.0, 0.0)
     for slot in (0, 1):
-        values = [Recovered.FromString(record.value or b"") for record in plant.log.records(RECOVERED, slot)]
-        names = [(value.offset, value.index) for value in values]
+        names = [(value.offset, value.index) for _, value in plant.outputs(slot)]
         assert names == sorted(set(names))
         assert len(names) == plant.sent
 
@@ -204,18 +212,18 @@ def test_the_oldest_records_of_all_slots_come_first_and_nobody_is_suspected_mean
     plant = Plant("aa")
     plant.run(3.0, RATE / 4)
     plant.run(1.0, 0.0)
-    done = [len(plant.log.records(RECOVERED, slot)) for slot in (0, 1)]
+    done = [len(plant.outputs(slot)) for slot in (0, 1)]
     plant.send(3 * BURST, slots=[0])
     plant.run(1.0, 0.0)
     plant.send(10, slots=[1])  # one slot has much to make up for, but this is no overload yet: the other one goes on
     plant.run(1.0, 0.0)
-    assert len(plant.log.records(RECOVERED, 1)) == done[1] + 10
+    assert len(plant.outputs(1)) == done[1] + 10
     plant.run(overload.SAID_S - 1.0, 0.0)
     plant.send(BURST // 10, slots=[1])
     plant.run(4.0 * BURST / LIMIT, 0.0)
-    first, second = plant.log.records(RECOVERED, 0)[done[0] :], plant.log.records(RECOVERED, 1)[done[1] + 10 :]
+    first, second = plant.outputs(0)[done[0] :], plant.outputs(1)[done[1] + 10 :]
     assert (len(first), len(second)) == (3 * BURST, BURST // 10)
-    assert max(record.appended_us for record in first) <= min(record.appended_us for record in second)
+    assert max(record.appended_us for record, _ in first) <= min(record.appended_us for record, _ in second)
     assert all(replica.stage is ReplicaStage.WATCH for replica in plant.hosts["b"].replicas.values())
     assert [replica.epoch for replica in plant.hosts["a"].replicas.values()] == [1, 1]
 
@@ -234,9 +242,7 @@ def test_however_much_the_log_holds_a_bounded_part_of_it_waits_in_memory(monkeyp
             assert abs(replica.lag - left) <= MAX_RECORDS  # the scaler counts by it
     assert max(replica.lag for replica in replicas) == 0
     for replica in replicas:
-        offsets = [
-            Recovered.FromString(record.value or b"").offset for record in plant.log.records(RECOVERED, replica.slot_id)
-        ]
+        offsets = [value.offset for _, value in plant.outputs(replica.slot_id)]
         assert len(set(offsets)) == len(offsets) == plant.sent
 
 
@@ -257,7 +263,6 @@ def test_an_owner_that_is_replaced_while_most_of_its_log_waits_reads_at_once_tha
     assert frozen.replicas[0].stage is ReplicaStage.WATCH
     assert len(frozen.replicas[0].intake.backlog) <= 2 * (100 + MAX_RECORDS)
     plant.run(5.0 * MAX_RECORDS / LIMIT * 1.3, 0.0)
-    messages = [Recovered.FromString(record.value or b"") for record in plant.log.records(RECOVERED, 0)]
-    names = {(message.offset, message.index) for message in messages}
+    names = {(message.offset, message.index) for _, message in plant.outputs(0)}
     assert len(names) == plant.sent
     assert plant.hosts["b"].replicas[0].lag == 0

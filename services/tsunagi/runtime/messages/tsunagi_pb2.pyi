@@ -229,7 +229,7 @@ class Past(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., query: _Optional[str] = ..., from_us: _Optional[int] = ..., begin: _Optional[int] = ..., upto: _Optional[int] = ..., batch: _Optional[_Iterable[_Union[TupleBatch, _Mapping]]] = ..., appended_us: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Recovered(_message.Message):
-    __slots__ = ("version", "slot", "generation", "offset", "index", "epoch", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound", "query", "rows", "column")
+    __slots__ = ("version", "slot", "generation", "offset", "index", "epoch", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound", "query", "rows", "column", "run")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -247,6 +247,7 @@ class Recovered(_message.Message):
     QUERY_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     COLUMN_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
     version: int
     slot: int
     generation: int
@@ -264,7 +265,24 @@ class Recovered(_message.Message):
     query: str
     rows: int
     column: _containers.RepeatedCompositeFieldContainer[TypedColumn]
-    def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., index: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ..., query: _Optional[str] = ..., rows: _Optional[int] = ..., column: _Optional[_Iterable[_Union[TypedColumn, _Mapping]]] = ...) -> None: ...
+    run: OutputRun
+    def __init__(self, version: _Optional[int] = ..., slot: _Optional[int] = ..., generation: _Optional[int] = ..., offset: _Optional[int] = ..., index: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., event_time_us: _Optional[int] = ..., appended_us: _Optional[int] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ..., sd: _Optional[bytes] = ..., quality: _Optional[bytes] = ..., bound: _Optional[bytes] = ..., query: _Optional[str] = ..., rows: _Optional[int] = ..., column: _Optional[_Iterable[_Union[TypedColumn, _Mapping]]] = ..., run: _Optional[_Union[OutputRun, _Mapping]] = ...) -> None: ...
+
+class OutputRun(_message.Message):
+    __slots__ = ("offset", "step", "event_time_us", "appended_us", "sensor", "mean")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    EVENT_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_US_FIELD_NUMBER: _ClassVar[int]
+    SENSOR_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    offset: bytes
+    step: bytes
+    event_time_us: bytes
+    appended_us: bytes
+    sensor: bytes
+    mean: bytes
+    def __init__(self, offset: _Optional[bytes] = ..., step: _Optional[bytes] = ..., event_time_us: _Optional[bytes] = ..., appended_us: _Optional[bytes] = ..., sensor: _Optional[bytes] = ..., mean: _Optional[bytes] = ...) -> None: ...
 
 class ResultBlock(_message.Message):
     __slots__ = ("version", "query", "group", "step", "event_time_us", "appended_us", "sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3", "part", "parts", "window", "column", "rows", "definition", "run")
