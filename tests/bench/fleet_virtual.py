@@ -26,6 +26,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from tsunagi.runtime.cells import Cells, cells_for, partitions_for
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.memory_clients import MemoryClient, MemoryReader
+from tsunagi.runtime.message_reading import read_message
 from tsunagi.runtime.messages import VERSION, Heartbeat, LogRecord, Plan, TupleBatch
 from tsunagi.runtime.plan import MOVE
 from tsunagi.runtime.sensors import Sensor, SensorTable, place
@@ -46,6 +48,7 @@ from tsunagi.runtime.settings import QuerySettings, ScalerSettings, Settings, Sl
 from tsunagi.runtime.testing import MemoryLog, Network
 from tsunagi.scaler.scaler import Scaler
 from tsunagi.slot.parsing import parse
+from tsunagi.worker import host as worker_host
 from tsunagi.worker.host import ANNOUNCE_S, ReplicaHost
 
 TICK_S = 0.01
@@ -76,6 +79,22 @@ APART_S = 4.0
 _silent = structlog.wrap_logger(
     structlog.PrintLogger(), processors=[lambda *_: (_ for _ in ()).throw(structlog.DropEvent)]
 )
+
+
+@lru_cache(maxsize=100_000)
+def _plan_of(value: bytes) -> Plan:
+    return Plan.FromString(value)
+
+
+def _shared_plans() -> None:
+    """Let all workers share the messages of `plan`: a thousand copies of a plan for many slots fill a machine."""
+
+    def shared(kind: Any, record: Record, logger: Any) -> Any:
+        if kind is Plan and record.value is not None:
+            return _plan_of(record.value)
+        return read_message(kind, record, logger)
+
+    vars(worker_host)["read_message"] = shared
 
 
 class CountingClient(MemoryClient):
@@ -388,6 +407,7 @@ def figures(before: Taken, after: Taken, seconds: float) -> dict[str, Any]:
 
 def bench(workers: int, slots: int, edges: int, seconds: float, kill: int, seed: int = 1) -> dict[str, Any]:
     """Run a fleet; return its figures."""
+    _shared_plans()
     began = time.perf_counter()
     fleet = VirtualFleet(workers, slots, edges, seed=seed)
     gc.collect()

@@ -61,7 +61,7 @@ class Words:
     """Keeps track of which records of `plan` are in force, among those that were read."""
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[tuple[int, int, int], int]] = {}  # key -> (the greatest rank, its offset)
+        self._found: dict[str, tuple[int, int, int]] = {}  # key -> the greatest rank: epoch, serial, +- its offset
         self._given: dict[str, int] = {}
 
     def take(self, plan: Plan, offset: int) -> bool:
@@ -70,15 +70,17 @@ class Words:
         if word is None or word.serial > MOST:
             return False
         rank = word.epoch, word.serial, -offset if word.serial else offset
-        if word.key in self._found and rank <= self._found[word.key][0]:
+        if word.key in self._found and rank <= self._found[word.key]:
             return False
-        self._found[word.key] = rank, offset
+        self._found[word.key] = rank
         return True
 
     def in_force(self, key: str) -> tuple[int, int]:
         """Return (serial, offset) of the record in force; (0, -1) if there is none."""
-        (_, serial, _), offset = self._found.get(key, ((0, 0, 0), -1))
-        return serial, offset
+        if key not in self._found:
+            return 0, -1
+        _, serial, offset = self._found[key]
+        return serial, abs(offset)
 
     def next(self, key: str) -> int:
         """Return a serial number for a new record: greater than all that were read or returned before."""

@@ -68,7 +68,7 @@ class PlanBook:
         self._auth = auth
         self._model_sha256 = model_sha256
         self._sound: set[str] = set()  # hashes of configurations whose operators can be made
-        self._assignments: dict[int, Assignment] = {}
+        self._assignments: dict[int, Assignment] = {}  # of the slots that were ever this node's, by slot
         self._targets: dict[int, StandbyTarget] = {}
         self._requests: dict[int, HelperRequest] = {}
         self._recovery: RecoveryTarget | None = None
@@ -95,7 +95,7 @@ class PlanBook:
             if table is not None:
                 self.table, self.table_serial = table, plan.serial
         elif kind == "assignment":
-            self._assignments[plan.assignment.slot] = plan.assignment
+            self._on_assignment(plan.assignment)
         elif kind == "target":
             self._targets[plan.target.slot] = plan.target
         elif kind == "recovery":
@@ -107,6 +107,11 @@ class PlanBook:
         elif kind == "query":
             self._on_query(plan.query)
         return True
+
+    def _on_assignment(self, assignment: Assignment) -> None:
+        """Keep an assignment if it concerns this node: a large fleet has many thousands of others."""
+        if assignment.slot in self._assignments or self._node in (assignment.owner, assignment.secondary):
+            self._assignments[assignment.slot] = assignment
 
     def _on_query(self, change: QueryChange) -> None:
         """Take in a statement that was added or dropped; one that cannot run is logged and left out."""
@@ -136,13 +141,16 @@ class PlanBook:
         Raises:
             OperatorError: an operator cannot be made. Such settings must not get into a slot's log.
         """
-        if self.placement is None:
+        mine = [
+            assignment
+            for of_slot, assignment in self._assignments.items()
+            if slot in (None, of_slot) and self._node in (assignment.owner, assignment.secondary)
+        ]
+        if self.placement is None or not mine:
             return
         slots, model_sha256 = SensorSlots.of(self.placement), self._model_in_force()
         settings = with_target(self._settings, self._recovery, self._logger)
-        for assignment in self._assignments.values() if slot is None else (self._assignments[slot],):
-            if self._node not in (assignment.owner, assignment.secondary):
-                continue
+        for assignment in mine:
             config = SlotConfig.make(
                 settings,
                 self.table,
@@ -192,7 +200,7 @@ class PlanBook:
         return None if asked is None else read_target(asked, self._settings.standby, self._logger)
 
     def given_away(self, slot: int) -> Assignment | None:
-        """Return the slot's assignment if it names an owner and not this node; None = this node may be needed."""
+        """Return the assignment of a slot that was this node's and is another's now; None = this node may be needed."""
         assignment = self._assignments.get(slot)
         if assignment is None or not assignment.owner or self._node in (assignment.owner, assignment.secondary):
             return None

@@ -103,10 +103,12 @@ def test_slots_go_by_the_table_in_force_and_keep_the_old_one_if_a_record_holds_n
 def test_a_slot_is_given_away_when_others_alone_are_named(tmp_path, owner: str, secondary: str, given: bool):
     book = one_slot(tmp_path)
     assert book.given_away(0) is None
-    assigned = Assignment(slot=0, owner=owner, secondary=secondary, serial=1)
+    assert book.on_plan(*plan(assignment=Assignment(slot=0, owner="gw-1", serial=1)))
+    assigned = Assignment(slot=0, owner=owner, secondary=secondary, serial=2)
     assert book.on_plan(*plan(assignment=assigned))
     assert book.given_away(0) == (assigned if given else None)
-    assert book.given_away(1) is None
+    assert book.on_plan(*plan(assignment=Assignment(slot=1, owner="gw-2", serial=1)))
+    assert book.given_away(1) is None  # it never was this node's
 
 
 def test_a_slot_moves_only_where_the_plan_says_so(tmp_path):
