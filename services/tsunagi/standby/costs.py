@@ -169,9 +169,18 @@ class Shadows:
         self._next: Floats | None = None
         self._bytes = np.zeros(len(GRID))
         self._history: deque[tuple[float, Floats]] = deque()
+        self._looked_at: LogExtent | None = None
 
     def on_extent(self, now: float, extent: LogExtent) -> None:
         """Let each shadow look at the log once, and read if the log holds its B."""
+        if extent != self._looked_at:  # else nobody would read: most looks find a log that is as it was
+            self._looked_at = extent
+            self._look(extent)
+        self._history.append((now, self._bytes))
+        while len(self._history) > 2 and self._history[1][0] <= now - self._period_s:
+            self._history.popleft()
+
+    def _look(self, extent: LogExtent) -> None:
         if self._next is None:
             self._next = np.full(len(GRID), float(extent.end))
         skipped = np.maximum(min(extent.resume, extent.end) - self._next, 0.0)
@@ -181,9 +190,6 @@ class Shadows:
         read = (extent.end - start) * extent.record_bytes + jumps * extent.context_bytes
         self._bytes = self._bytes + pulls * read
         self._next = np.where(pulls, float(extent.end), self._next)
-        self._history.append((now, self._bytes))
-        while len(self._history) > 2 and self._history[1][0] <= now - self._period_s:
-            self._history.popleft()
 
     def bandwidth(self) -> Floats:
         """Return float64[len(GRID)]: bytes/s for each B of `GRID`."""
