@@ -25,6 +25,9 @@ STATE_BYTES = 512_000_000
 FORMAT = 1
 """Version of the log's meaning, raised when that changes: else two releases might silently compute differently."""
 
+_MOVES = ("move_us", "coming", "going", "held", "left")
+"""The fields that say how sensors move between slots."""
+
 
 @dataclass(frozen=True)
 class SlotConfig:
@@ -60,6 +63,8 @@ class SlotConfig:
         coming: sensors that are the slot's in steps that end after `move_us`.
         going: sensors that are the slot's in steps that end at `move_us` at the latest.
         held: no step closes that ends after `move_us`, since not all slots are known to be ready.
+        left: sensors that have moved to other slots. Closed steps had them; their values for an open step have come to
+            the wrong slot.
     """
 
     slot: int
@@ -87,6 +92,7 @@ class SlotConfig:
     coming: tuple[int, ...] = ()
     going: tuple[int, ...] = ()
     held: bool = False
+    left: tuple[int, ...] = ()
 
     @classmethod
     def make(
@@ -106,9 +112,8 @@ class SlotConfig:
         moving = slots.moving and not np.array_equal(now, before)
         placed = [table.sensors[int(i)] for i in np.flatnonzero(now | before)]
         rows = [row for row in placed if not row.removed and (now[row.id] or moving)]
-        former = [(row.id, row.before) for row in placed if row.before]
-        if not moving:  # a batch from before the move may be still to come
-            former += [(row.id, row.edge) for row in placed if not row.removed and not now[row.id]]
+        left = [row for row in placed if not moving and not row.removed and not now[row.id]]
+        former = [(row.id, row.before) for row in placed if row.before] + [(row.id, row.edge) for row in left]
         keys = tuple(row.key for row in rows)
         names = tuple(row.name for row in rows)
         return cls(
@@ -136,6 +141,7 @@ class SlotConfig:
             coming=tuple(row.id for row in rows if moving and not before[row.id]),
             going=tuple(row.id for row in rows if moving and not now[row.id]),
             held=moving and slots.phase == HELD,
+            left=tuple(row.id for row in left),
         )
 
     @property
@@ -176,7 +182,7 @@ class SlotConfig:
 
     def same_but_sensors(self, other: SlotConfig) -> bool:
         """Return whether all but the sensors, their names and their edges is equal."""
-        mine = ("sensors", "names", "edges", "keys", "former", "changeable", "move_us", "coming", "going", "held")
+        mine = ("sensors", "names", "edges", "keys", "former", "changeable", *_MOVES)
         return replace(self, **{name: getattr(other, name) for name in mine}) == other
 
     def text(self) -> str:
@@ -194,7 +200,7 @@ class SlotConfig:
             del fields["statements"]
         if self.state_bytes == STATE_BYTES:
             del fields["state_bytes"]
-        for name in ("keys", "former", "changeable", "fills", "move_us", "coming", "going", "held"):
+        for name in ("keys", "former", "changeable", "fills", *_MOVES):
             if not fields[name]:
                 del fields[name]
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
@@ -220,7 +226,7 @@ class SlotConfig:
             for name in ("sensors", "names", "edges", "operators"):
                 fields[name] = tuple(fields[name])
             fields["statements"] = tuple(fields.get("statements", ()))
-            for name in ("keys", "coming", "going"):
+            for name in ("keys", "coming", "going", "left"):
                 fields[name] = tuple(fields.get(name, ()))
             for name in ("former", "fills"):
                 fields[name] = tuple((first, second) for first, second in fields.get(name, ()))
@@ -236,6 +242,7 @@ class SlotConfig:
                 and all(0 < begin <= MAX_TIME_US for _, begin in config.fills)
                 and 0 <= config.move_us <= MAX_TIME_US
                 and {*config.coming, *config.going} <= set(config.sensors)
+                and not {*config.left} & set(config.sensors)
                 and (config.move_us > 0 or not (config.coming or config.going or config.held))
                 and 0 < config.slide_us <= MAX_TIME_US
                 and all(0 <= limit <= MAX_TIME_US for limit in (config.max_ahead_us, config.max_skew_steps))

@@ -103,8 +103,11 @@ class StepBook:
         if reason or batch.edge not in self.edges:
             return reason, True
         kept = batch
-        if self.config.changeable and not (known := self._known(batch)).all():  # else `_refusal` has looked
-            kept = _only(batch, known)
+        if self.config.changeable or self.config.left:  # else `_refusal` has looked
+            mine = self._known(batch)
+            if self.config.left:
+                mine &= ~np.isin(sensors(batch.sensor), self.config.left)
+            kept = batch if mine.all() else _only(batch, mine)
         self.open.setdefault(batch.step, {})[batch.edge] = kept
         return "", kept is batch
 

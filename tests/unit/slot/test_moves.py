@@ -146,6 +146,23 @@ def test_a_value_that_an_edge_sends_to_the_wrong_side_is_kept_elsewhere() -> Non
     checked(writer)
 
 
+def test_a_value_that_a_late_edge_sends_to_the_old_slot_when_the_move_is_done_is_kept_elsewhere() -> None:
+    """The edge has not read of the move. Its value for a step of before is late, any other came to the wrong slot."""
+    done = replace(config_of(KEPT, [(5, "e3"), (8, "e3")]), left=tuple(GONE))
+    writer = started(config_of(FLEET))
+    steps(writer, FLEET, FIRST, BOUNDARY)
+    writer.settings(done)
+    lost = writer.batch("e3", BOUNDARY + 1, {5: 1.0, 8: 2.0})
+    steps(writer, KEPT, BOUNDARY, BOUNDARY + 3)
+    closed = writer.batch("e3", BOUNDARY - 1, {5: 1.0, 8: 2.0}, incarnation=2)
+    found = checked(writer)
+    assert all(ids_of(found, step) == sorted(KEPT) for step in range(BOUNDARY, BOUNDARY + 3))
+    aside = play(Slot(SLOT, load), writer.records)
+    letters = [DeadLetter.FromString(value) for topic, _, value in aside if topic == DEAD_LETTERS]
+    assert [(letter.reason, letter.offset) for letter in letters] == [("unknown-sensor", lost.offset)]
+    assert [(topic, name.offset) for topic, name, _ in aside if topic == LATE] == [(LATE, closed.offset)]
+
+
 @pytest.mark.parametrize("coming", [True, False])
 @pytest.mark.parametrize("cut", range(2, 46, 3))
 def test_a_context_in_the_middle_of_a_move_goes_on_with_it(cut: int, coming: bool) -> None:
@@ -189,7 +206,7 @@ def test_the_settings_of_a_slot_follow_the_phases_of_a_move() -> None:
     assert agreed == replace(held, held=False)
     assert agreed.changeable
     assert (done.sensors, done.coming, done.going, done.move_us) == ((1, 2), (), (), 0)
-    assert done.former == ((3, "e1"),)
+    assert (done.former, done.left, held.left) == (((3, "e1"),), (3,), ())
     assert made(HELD, 0).coming == (3,)
     assert (held.ready_for_us(held.move_step), held.ready_for_us(held.move_step + 1)) == (held.move_us, 0)
     assert agreed.ready_for_us(0) == 0
@@ -199,7 +216,7 @@ def test_the_settings_of_a_slot_follow_the_phases_of_a_move() -> None:
     assert not SlotConfig.make(Settings(), table, unmoved, 1).held, "a slot that nothing moves to or from goes on"
 
 
-@pytest.mark.parametrize("fields", [{"move_us": 0}, {"coming": (99,)}, {"move_us": -1}])
+@pytest.mark.parametrize("fields", [{"move_us": 0}, {"coming": (99,)}, {"move_us": -1}, {"left": (0,)}])
 def test_an_impossible_move_is_refused(fields: dict[str, object]) -> None:
     config = make_config(move_us=SLIDE_US, coming=(0,), held=True)
     assert SlotConfig.parse(config.text()) == config
