@@ -34,6 +34,7 @@ import numpy as np
 import structlog
 
 from tests.bench import outcome
+from tests.bench.system import say
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.beat_routes import CellRoutes
 from tsunagi.runtime.cells import Cells, cells_for, partitions_for
@@ -68,7 +69,7 @@ KEPT_S = 5.0
 SETTLE_S = 3.0
 """Seconds from the moment when all slots are owned and protected until figures are taken."""
 TIMED = 4
-"""Of so many workers one is timed, since looking at the clock takes as long as what is timed."""
+"""One worker in this number is timed. To time all would take long: a look at the clock costs as much as a heartbeat."""
 PROTECT_S = 6.0
 """Seconds after the last death until it is looked at whether all slots have a secondary again. Those of the dead are
 planned anew once the scaler has not heard of them for two seconds."""
@@ -167,13 +168,16 @@ class Worker:
 
     def beat(self) -> None:
         """Send a heartbeat."""
+        if not self.timed:
+            self.host.heartbeats.send()
+            return
         began = time.thread_time()
         self.host.heartbeats.send()
         self.busy_s += time.thread_time() - began
 
 
 Taken = dict[str, tuple[Counter[str], float]]
-"""Of each worker the bytes of control that it read, by topic, and how long it was busy with it, seconds."""
+"""What each worker did so far, by its name: (bytes of control that it read, by topic; seconds that this took it)."""
 
 
 class VirtualFleet:
@@ -346,7 +350,7 @@ class VirtualFleet:
                     f"{len(self.unowned())} slots have no owner, {self.slots - len(self.ready())} no secondary"
                 )
             self.run(0.5)
-            _say(f"{self.now:.1f} s: {len(self.unowned())} slots without an owner, {len(self.ready())} protected")
+            say(f"{self.now:.1f} s: {len(self.unowned())} slots without an owner, {len(self.ready())} protected")
 
     def kill(self, name: str) -> set[int]:
         """Kill a worker; return the slots that it owned."""
@@ -371,15 +375,7 @@ class VirtualFleet:
 
     def take(self) -> Taken:
         """Return of each worker the bytes that it read, and how long it was busy (0 = not timed), since the start."""
-        return {
-            name: (worker.client.bytes.copy(), worker.busy_s if worker.timed else 0.0)
-            for name, worker in self.workers.items()
-        }
-
-
-def _say(text: str) -> None:
-    """Tell how far it is: a large fleet takes an hour."""
-    sys.stderr.write(f"{text}\n")
+        return {name: (worker.client.bytes.copy(), worker.busy_s) for name, worker in self.workers.items()}
 
 
 def spread(values: Iterable[float], digits: int = 2) -> dict[str, float]:
@@ -414,7 +410,7 @@ def bench(workers: int, slots: int, edges: int, seconds: float, kill: int, seed:
     gc.disable()  # else looking for cycles in all workers' objects would count for whoever is at work just then
     fleet.start()
     started, boot_s = fleet.now, time.perf_counter() - began
-    _say("all slots are owned and protected")
+    say("all slots are owned and protected")
     fleet.run(SETTLE_S)
     scaler_s, before, at = fleet.scaler_s, fleet.take(), fleet.now
     fleet.run(seconds)
@@ -430,7 +426,7 @@ def bench(workers: int, slots: int, edges: int, seconds: float, kill: int, seed:
         dead.add(name)
         single += fleet.back(fleet.kill(name), 10.0).values()
         fleet.run(APART_S)
-        _say(f"{fleet.now:.1f} s: {len(dead)} of {round(seconds)} died one by one")
+        say(f"{fleet.now:.1f} s: {len(dead)} of {round(seconds)} died one by one")
     fleet.run(SETTLE_S)
     names = fleet.rng.sample(sorted(fleet.workers), kill)
     dead.update(names)

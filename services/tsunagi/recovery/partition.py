@@ -176,9 +176,7 @@ def greedy_split(weights: Weights, variances: Floats, slots: int) -> Slots:
     slot_of = np.full(n, -1, dtype=np.intp)
     starts = first_sensors(variances, slots)
     slot_of[starts] = np.arange(slots)
-    gain = weights[starts].astype(
-        np.float64
-    )  # float64[slots, n]: what a sensor would add to a slot; -inf if it is taken
+    gain = weights[starts].astype(np.float64)  # [slots, n]: what a sensor would add to a slot; -inf if it is taken
     gain[:, starts] = -np.inf
     for turn in range(slots, n):
         slot = turn % slots
@@ -274,9 +272,7 @@ class _Split:
             # A slot with fewer sensors offers its first one again when it has offered all.
             place = [int(order[rank % len(order)]) for order in ranked]
             out = np.array([group[i] for group, i in zip(self.members, place, strict=True)])
-            value = (
-                worth[:, out].T - weights[np.ix_(out, out)]
-            )  # float64[sensor, slot]: without the sensor that the slot gave
+            value = worth[:, out].T - weights[np.ix_(out, out)]  # [sensor, slot]: without the sensor that the slot gave
             _, to = linear_sum_assignment(value, maximize=True)
             gain = float(value[every, to].sum() - np.diag(value).sum())
             if gain <= TINY:

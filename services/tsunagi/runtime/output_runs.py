@@ -13,12 +13,10 @@ import numpy.typing as npt
 
 from tsunagi.runtime.door import UnusableError
 from tsunagi.runtime.messages import Recovered
-from tsunagi.runtime.ranges import INT64_MAX, MAX_TIME_US
+from tsunagi.runtime.ranges import I64, INT64_MAX, MAX_TIME_US
 
 NUMBERS = {"offset": INT64_MAX - 1, "step": MAX_TIME_US, "event_time_us": MAX_TIME_US, "appended_us": MAX_TIME_US}
 """The columns of a run that have a number for each output, and the greatest number in each."""
-I64 = np.dtype("<i8")
-"""The type of these numbers: int64, little-endian."""
 
 Columns = list[npt.NDArray[np.int64]]
 

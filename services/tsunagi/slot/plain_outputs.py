@@ -15,7 +15,8 @@ import numpy.typing as npt
 from tsunagi.runtime.log import RECOVERED
 from tsunagi.runtime.messages import VERSION, Recovered
 from tsunagi.runtime.names import Name, pack_key
-from tsunagi.runtime.output_runs import I64, NUMBERS
+from tsunagi.runtime.output_runs import NUMBERS
+from tsunagi.runtime.ranges import I64
 from tsunagi.slot.frames import Integers
 from tsunagi.slot.outputs import Output
 from tsunagi.slot.packed import Packed, PackedColumns

@@ -49,27 +49,29 @@ class SlotAcks:
         if self.cells.count == 1:
             return
         wanted = {self.cells.of(slot) for slot in slots}
+        if wanted == self._read:
+            return
         for cell in self._read - wanted:
             self._main.remove(ACKS, cell)
             self._read.discard(cell)
             self._newest = {slot: acks for slot, acks in self._newest.items() if self.cells.of(slot) != cell}
         for cell in sorted(wanted - self._read):
-            with contextlib.suppress(LogError):
-                self._begin(cell)
+            self._begin(cell)
 
     def learn(self, slot: int) -> None:
         """Read the cell of a slot that is about to be taken up, unless it is read already."""
-        if self.cells.count > 1 and self.cells.of(slot) not in self._read:
-            with contextlib.suppress(LogError):
-                self._begin(self.cells.of(slot))
+        cell = self.cells.of(slot)
+        if cell not in self._read:
+            self._begin(cell)
 
     def _begin(self, cell: int) -> None:
-        """Take in what a cell holds, and follow it from there."""
-        first, end = self._past.range(ACKS, cell)
-        for record in self._past.records(Position(ACKS, cell, first), end) if first < end else ():
-            self._take_in(record)
-        self._main.add(Position(ACKS, cell, end))
-        self._read.add(cell)
+        """Take in what a cell holds, and follow it from there, unless the log does not answer."""
+        with contextlib.suppress(LogError):
+            first, end = self._past.range(ACKS, cell)
+            for record in self._past.records(Position(ACKS, cell, first), end) if first < end else ():
+                self._take_in(record)
+            self._main.add(Position(ACKS, cell, end))
+            self._read.add(cell)
 
     def news(self, ack: Ack) -> int | None:
         """Take in an acknowledgement; return its slot if none of its slot and level is known that is newer, else None.

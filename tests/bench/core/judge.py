@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tsunagi.runtime.columns import floats, sensors
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import Recovered
-from tsunagi.runtime.output_runs import I64
+from tsunagi.runtime.ranges import I64
 
 Sums = tuple[npt.NDArray[np.uint32], npt.NDArray[np.float64]]
 """Keys and sums, in the order of the log."""

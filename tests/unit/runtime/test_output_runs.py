@@ -7,8 +7,8 @@ import pytest
 
 from tsunagi.runtime.door import UnusableError, decode
 from tsunagi.runtime.messages import VERSION, Recovered
-from tsunagi.runtime.output_runs import I64, outputs_of
-from tsunagi.runtime.ranges import MAX_TIME_US
+from tsunagi.runtime.output_runs import outputs_of
+from tsunagi.runtime.ranges import I64, MAX_TIME_US
 
 
 def ints(*numbers: int) -> bytes:
