@@ -9,6 +9,7 @@ import math
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -26,6 +27,11 @@ TEXT = (ROOT / "docs" / "your-plant.md").read_text(encoding="utf-8")
 LOST = "halle-sud"
 """The edge that is killed."""
 PATIENCE_S = 300.0
+WORTHLESS = 1.645
+"""A bound of this many standard deviations of its sensor is as wide as that of the mean, for a probability of .9.
+
+Whether a bound is within eps (1, the tag `bounded`) depends on what the plant does in the minute that the model is
+learned from: the bounds of a run have been .80, .83, .96 and 1.02 wide."""
 BEGINS_WITH = ("make setup", "export PATH", "mosquitto")
 """Commands that the test does in its own way: its environment is set up, and its broker has a port of its own."""
 
@@ -104,6 +110,11 @@ def truths(path: Path) -> dict[str, dict[int, float]]:
     }
 
 
+def spread(steps: dict[int, float]) -> float:
+    """Return the standard deviation of what a sensor measured."""
+    return statistics.pstdev(steps.values())
+
+
 def whole_steps(readings: list[dict[str, str]], lived: set[str], truth: dict[str, dict[int, float]]) -> set[int]:
     """Return the steps in which each sensor that lived has the mean of both of its readings.
 
@@ -133,8 +144,8 @@ def test_the_page_from_a_broker_to_values_with_bounds(shell: Shell) -> None:
             for killed in (LOST, "learner"):  # the learner's death changes nothing, and `tsunagi up` brings it back
                 os.kill(next(node["pid"] for node in nodes if node["node"] == killed), signal.SIGKILL)
             continue
-        if "grep bounded" in command:  # bounds get narrower with the truths that estimates were compared with
-            until(lambda: ",bounded," in shell.do("tsunagi results --format csv"), "a bounded value")
+        if "grep bounded" in command:
+            until(lambda: "bounded," in shell.do("tsunagi results --format csv"), "an estimate")
         if command.startswith("sed "):
             table = rows_of((top / "plant" / "sensors.csv").read_text(encoding="utf-8"))
         if command == "tsunagi down":
@@ -154,9 +165,9 @@ def test_the_page_from_a_broker_to_values_with_bounds(shell: Shell) -> None:
     assert measured == {row["sensor"] for row in table}  # each of the four shapes of messages was read
     estimates = [row for row in readings if row["quality"] in ("bounded", "unbounded")]
     assert {row["sensor"] for row in estimates} >= mine
-    tags = Counter(row["quality"] for row in readings)
-    assert tags["bounded"], tags
     truth, within = truths(top / "truth.csv"), []
+    narrow = [float(row["bound"]) < WORTHLESS * spread(truth[row["sensor"]]) for row in estimates]
+    assert sum(narrow) > len(narrow) / 2, f"{sum(narrow)} of {len(narrow)} bounds say more than the mean does"
     whole = whole_steps(readings, {row["sensor"] for row in table} - mine, truth)
     for row in estimates:
         step = int(row["step"])
