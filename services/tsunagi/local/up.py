@@ -20,7 +20,7 @@ from tsunagi.runtime.kafka_client import client_options, make_client
 from tsunagi.runtime.kafka_errors import ConnectionErrors
 from tsunagi.runtime.log import RECOVERED, LogError
 from tsunagi.runtime.marked import CHECKPOINT, STATE, empty, mark, marked
-from tsunagi.runtime.settings import Settings, SourceSettings
+from tsunagi.runtime.settings import SPARE, Settings, SourceSettings
 from tsunagi.system import processes
 from tsunagi.system.fleet_table import sensors_in_force
 from tsunagi.system.identity import admit, claim
@@ -312,9 +312,9 @@ def unanswered(settings: Settings, timeout_s: float = 2.0) -> str:
 
 
 def worker_names(settings: Settings) -> list[str]:
-    """Return gw-1.. (one for each slot) and sec-1.. (the rest of `[scaler] workers`, which is at least slots + 2)."""
+    """Return gw-1.. (one for each slot) and sec-1.. (the rest of `[scaler] workers`, at least two)."""
     slots = settings.slots.count
-    workers = max(settings.scaler.workers, slots + 2)
+    workers = max(settings.scaler.workers, slots + SPARE)
     return [f"gw-{i + 1}" for i in range(slots)] + [f"sec-{i + 1}" for i in range(workers - slots)]
 
 

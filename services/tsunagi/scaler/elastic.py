@@ -70,7 +70,10 @@ class Elastic:
         ponder: Ponder = at_once,
     ) -> None:
         scaler = settings.scaler
-        self.rescale = Rescale(scaler.workers, scaler.boot_of, settle_s, now, launches=launcher is not None)
+        self._kept = scaler.kept
+        self.rescale = Rescale(
+            scaler.kept(settings.slots.count), scaler.boot_of, settle_s, now, launches=launcher is not None
+        )
         self.runner = make_policy_runner(scaler, now_s, ponder, settings.paper.hour_s)
         self.views: dict[int, SlotView] = {}
         self._loads: dict[int, SlotLoad] = {}
@@ -95,6 +98,7 @@ class Elastic:
 
     def grow(self, slots: int) -> None:
         """Take note that there are so many slots, or more."""
+        self.rescale.least = max(self.rescale.least, self._kept(slots))
         for slot in range(len(self.views), slots):
             self.views[slot], self._loads[slot] = SlotView(), SlotLoad()
 

@@ -23,6 +23,8 @@ RETRY_MOST_S = 30.0
 QUIET_S = 1.0
 """A worker that is to stop is stopped once no slot has had anything to do with it for this many seconds."""
 
+MOST_PATIENCE = 64.0
+"""A worker may take so many times the boot time of its type at most."""
 HUNG_S = 30.0
 """A worker that runs and sends no heartbeat is stopped this many seconds after its boot time is over."""
 
@@ -68,13 +70,17 @@ class Rescale:
 
     Args:
         least: least number of local workers while nobody has said how many there should be.
-        boot_s: returns the boot time of a type; a launched worker that has sent no heartbeat by then is given up.
+        boot_s: returns the boot time of a type. A worker that has sent no heartbeat by then is given up, and the next
+            ones may take twice as long: on a machine that is overloaded all take longer, and workers that are stopped
+            for it and started anew would only add to its load. Workers that boot together share the machine, so each
+            may take as many times as long as there are workers that boot.
         settle_s: after the start nothing is launched for this many seconds, since others may be starting workers too.
         launches: whether there is a launcher that could start a worker.
 
     Attributes:
         wanted: number of workers of each type; a missing type gets none. None means that nobody has said: `least` local
             ones.
+        least: as given; it grows with the number of slots.
         prefer: workers that are the first to stop.
         retiring: workers that are to stop.
         launched: number of launches since the start.
@@ -87,13 +93,14 @@ class Rescale:
         self.prefer: Collection[str] = ()
         self.retiring: set[str] = set()
         self.launched = 0
-        self._least = least
+        self.least = least
         self._boot_s = boot_s
         self._launches = launches
         self._quiet_until = now + settle_s
         self._retry_s = RETRY_S
         self._number: Counter[str] = Counter()
         self._kinds: dict[str, str] = {}  # type of each worker, as the launcher said last
+        self._patience = 1.0  # how many boot times a worker may take
         self._booting: dict[str, float] = {}  # launched, or running without a heartbeat so far -> since when
         self._heard: dict[str, float] = {}  # lives, or has lived and still runs -> when it was last alive
         self._idle_since: dict[str, float] = {}
@@ -147,19 +154,25 @@ class Rescale:
     def _follow(self, alive: Mapping[str, WorkerSlots], running: Mapping[str, str], todo: Todo, now: float) -> None:
         """Update who boots, who lives and who is gone."""
         for name in alive:
-            if self._booting.pop(name, None) is not None:
+            since = self._booting.pop(name, None)
+            if since is not None:
                 self._retry_s = RETRY_S
+                self._calm(now - since, self._boot_s(self.kind(name)))
             self._heard[name] = now
+        together, late = len(self._booting), False
         for name, since in list(self._booting.items()):
             if name not in running:
                 del self._booting[name]
                 if name not in self.retiring:
                     self._wait(now)  # this one died at once, and the next one may too
-            elif now - since > self._boot_s(self.kind(name)):
+            elif now - since > self._limit(name, together):
                 todo.stop.append(name)
                 del self._booting[name]
                 self._heard[name] = since  # so that it does not count as booting again
+                late = True
                 self._wait(now)
+        if late:
+            self._patience = min(2 * self._patience, MOST_PATIENCE)
         for name in running:
             if name not in alive and name not in self._booting and name not in self._heard:
                 self._booting[name] = now
@@ -170,8 +183,17 @@ class Rescale:
                 del self._heard[name]
                 self._kinds.pop(name, None)
                 todo.lost += name not in self.retiring
-            elif now - at > self._boot_s(self.kind(name)) + HUNG_S:
+            elif now - at > self._limit(name, 1) + HUNG_S:
                 todo.stop.append(name)
+
+    def _limit(self, name: str, together: int) -> float:
+        """Return how long a worker may take until its first heartbeat, of so many that boot together."""
+        return self._boot_s(self.kind(name)) * min(max(self._patience, float(together)), MOST_PATIENCE)
+
+    def _calm(self, took_s: float, boot_s: float) -> None:
+        """Take note of a boot that was in time: half the patience is enough where it took less than a quarter of it."""
+        if took_s < boot_s * self._patience / 4:
+            self._patience = max(1.0, self._patience / 2)
 
     def _size(
         self,
@@ -244,7 +266,7 @@ class Rescale:
         if self.wanted is not None and kind in self.wanted:
             return self.wanted[kind]
         # Nobody has said how many: local workers are kept, even if somebody else starts more of them.
-        return max(self._least, have.get(LOCAL, 0)) if kind == LOCAL else 0
+        return max(self.least, have.get(LOCAL, 0)) if kind == LOCAL else 0
 
     def _wait(self, now: float) -> None:
         self._quiet_until = max(self._quiet_until, now + self._retry_s)

@@ -81,7 +81,9 @@ class Scaler:
         self._reader = log.reader()
         cells = read_cells(log)
         self._rest_s = REST_OF_SLOT_S * settings.slots.count if cells.count > 1 else 0.0
-        self.planner = Planner(settings.slots.count, scaler.workers, scaler.dead_s, PATIENCE_S, self.detector, cells)
+        self.planner = Planner(
+            settings.slots.count, scaler.kept(settings.slots.count), scaler.dead_s, PATIENCE_S, self.detector, cells
+        )
         launcher = None if scaler.launcher == "none" else make_launcher(settings, config)
         # Decisions and paid hours follow this clock: a wall clock that jumps must neither delay nor hurry them.
         self._steady = SteadyClock(clock)

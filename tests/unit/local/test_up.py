@@ -39,6 +39,12 @@ def test_every_slot_gets_a_gateway_and_a_secondary_and_one_is_idle(settings: Set
     assert worker_names(settings) == ["gw-1", "gw-2", "sec-1", "sec-2"]
 
 
+@pytest.mark.parametrize("slots", [1, 2, 16, 64])
+def test_the_scaler_keeps_as_many_workers_as_were_started(settings: Settings, slots: int) -> None:
+    fleet = settings.model_copy(update={"slots": settings.slots.model_copy(update={"count": slots})})
+    assert len(worker_names(fleet)) == fleet.scaler.kept(slots) == slots + 2
+
+
 def test_a_broker_elsewhere_is_never_started(settings: Settings) -> None:
     elsewhere = settings.model_copy(
         update={"kafka": settings.kafka.model_copy(update={"servers": "kafka-1:9092,kafka-2:9092"})}

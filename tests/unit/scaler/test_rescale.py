@@ -87,6 +87,42 @@ def test_a_worker_that_somebody_else_starts_is_counted_while_it_boots() -> None:
     assert scaler.step({}, {"gw-1": LOCAL}, (), 1.0).launch == [("worker-1", LOCAL)]
 
 
+def test_on_a_slow_machine_workers_get_more_time_until_one_is_ready() -> None:
+    world = World(least=2)
+    world.boot_s = 6.5 * BOOT_S  # which is more than three times what two that boot together get
+    world.run(40 * BOOT_S)
+    assert len(world.alive()) == 2
+    before = list(world.history)
+    assert len(world.done("stop")) <= 6
+    world.run(40 * BOOT_S)
+    assert world.history == before
+
+
+def test_a_slow_worker_that_somebody_starts_again_is_replaced_by_one_that_gets_more_time() -> None:
+    world = started(2)
+    del world.running["worker-1"]
+    world.boot_s = 1.6 * BOOT_S
+    world.run(8 * BOOT_S)
+    assert len(world.alive()) == 2
+
+
+def test_once_boots_are_quick_again_a_hung_one_is_stopped_as_soon_as_before() -> None:
+    world = World(least=1)
+    world.boot_s = 3.0 * BOOT_S
+    world.run(10 * BOOT_S)
+    assert len(world.alive()) == 1
+    world.boot_s = 0.1
+    for _ in range(3):
+        world.running.clear()
+        world.run(4 * RETRY_S)
+        assert len(world.alive()) == 1
+    world.boot_s = 1000.0
+    world.running.clear()
+    world.history.clear()
+    world.run(BOOT_S + 4 * RETRY_S)
+    assert len(world.done("stop")) == 1
+
+
 def test_nobody_is_stopped_unless_somebody_says_how_many() -> None:
     scaler = Rescale(2, lambda _kind: BOOT_S, 0.0, 0.0)
     alive = {name: WorkerSlots() for name in "abcde"}

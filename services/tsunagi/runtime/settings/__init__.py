@@ -8,7 +8,7 @@ from tsunagi.runtime.settings.paper import PaperSettings
 from tsunagi.runtime.settings.query import AggregateSettings, OperatorSettings, QuerySettings
 from tsunagi.runtime.settings.recovery import RecoverySettings
 from tsunagi.runtime.settings.results import ResultsSettings
-from tsunagi.runtime.settings.scaler import LOCAL, ContainersSettings, ScalerSettings, SizeSettings
+from tsunagi.runtime.settings.scaler import LOCAL, SPARE, ContainersSettings, ScalerSettings, SizeSettings
 from tsunagi.runtime.settings.section import MICROSECONDS, ConfigError
 from tsunagi.runtime.settings.security import SecuritySettings
 from tsunagi.runtime.settings.slots import SlotsSettings
@@ -22,6 +22,7 @@ __all__ = [
     "CONFIG_VARIABLE",
     "LOCAL",
     "MICROSECONDS",
+    "SPARE",
     "AggregateSettings",
     "ConfigError",
     "ContainersSettings",

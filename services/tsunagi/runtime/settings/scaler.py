@@ -8,6 +8,8 @@ from pydantic import Field
 
 from tsunagi.runtime.settings.section import Bytes, Few, NotNegative, Positive, Seconds, Section
 
+SPARE = 2
+"""There are so many workers more than slots by default: where one dies, slots still have a secondary each."""
 LOCAL = "local"
 """The type of the workers that no type of the settings describes: they run on this machine, or somebody else starts
 them."""
@@ -45,11 +47,17 @@ class ContainersSettings(Section):
 class ScalerSettings(Section):
     """How many workers, and who starts them."""
 
-    workers: Few = Field(3, description="gateway workers kept alive: primaries, secondaries and idle ones")
+    workers: Annotated[int, Field(ge=0, le=10_000)] = Field(
+        0, description="workers kept alive: primaries, secondaries and idle ones; 0 = two more than there are slots"
+    )
     launcher: Literal["none", "local", "docker"] = Field(
         "local", description="who starts a worker that is missing: none, local (a process), docker (a container)"
     )
-    boot_s: Seconds = Field(20.0, description="a launched worker that has not reported by then is started again")
+    boot_s: Seconds = Field(
+        20.0,
+        description="a launched worker that has not reported by then is started again; twice as long after each that "
+        "was not in time",
+    )
     dead_s: Seconds = Field(2.0, description="silence after which the scaler plans without a worker")
     sizes: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=40)], SizeSettings] = Field(
         default_factory=dict, description="types of workers, each with rate, price_h, boot_s, limit, most, ..."
@@ -74,6 +82,10 @@ class ScalerSettings(Section):
         "marginal", description="policy lookahead: marginal (greedy solution), program (the integer program)"
     )
     solve_s: Seconds = Field(5.0, description="time after which a stated rule stands in for a program's solution")
+
+    def kept(self, slots: int) -> int:
+        """Return how many workers are kept alive with so many slots, while nobody asks for another number."""
+        return self.workers or slots + SPARE
 
     def boot_of(self, kind: str) -> float:
         """Return how long a worker of a type may take until its first heartbeat, in seconds."""
