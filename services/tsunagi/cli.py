@@ -11,6 +11,7 @@ import click
 from tsunagi import __version__
 from tsunagi.commands.apply import apply
 from tsunagi.commands.chaos import chaos
+from tsunagi.commands.console import console
 from tsunagi.commands.demo import demo
 from tsunagi.commands.edge import edge
 from tsunagi.commands.fit import fit
@@ -30,7 +31,7 @@ from tsunagi.runtime.explain import debugging, explain
 from tsunagi.runtime.lean import import_structlog
 from tsunagi.runtime.threads import fix_arithmetic
 
-_SERVICES = (edge, gateway, secondary, scaler, learner, spark)
+_SERVICES = (edge, gateway, secondary, scaler, learner, spark, console)
 """The commands that run one service each, until it is stopped."""
 _SYSTEM = (
     setup,

@@ -29,13 +29,14 @@ def setup() -> None:
 
 @click.command()
 @click.option("--no-edges", is_flag=True, help="Start everything but the edges.")
+@click.option("--no-console", is_flag=True, help="Start no console.")
 @click.option("--no-wait", is_flag=True, help="Return at once instead of when everything is ready.")
 @click.option("--join", is_flag=True, help="Adopt the system of this log, even if `state` is another's or nobody's.")
-def up(no_edges: bool, no_wait: bool, join: bool) -> None:
+def up(no_edges: bool, no_console: bool, no_wait: bool, join: bool) -> None:
     """Start the whole system on this machine, and leave it running.
 
-    That is the broker, its topics, the scaler, the workers, Spark and the edges. What runs already stays. A broker that
-    answers at [kafka] servers is used as it is, unless its log belongs to another system.
+    That is the broker, its topics, the scaler, the workers, Spark, the edges and the console. What runs already stays.
+    A broker that answers at [kafka] servers is used as it is, unless its log belongs to another system.
     """
     from tsunagi.local.queries import check_files
     from tsunagi.local.up import System
@@ -54,6 +55,9 @@ def up(no_edges: bool, no_wait: bool, join: bool) -> None:
         system.wait_ready(nodes)
     if not no_edges:
         system.start_edges()
+    address = "" if no_console else system.start_console()
+    if address:
+        click.echo(f"console: {address}")
     click.echo("up. Look:  tsunagi status;  tsunagi results --follow.  Stop:  tsunagi down")
 
 

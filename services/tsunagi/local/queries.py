@@ -40,7 +40,7 @@ from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.times import read_length_us, read_time_us
 from tsunagi.scaler.placing import place_sensors
 from tsunagi.system.fleet_table import sensors_in_force
-from tsunagi.system.plan import write_plan
+from tsunagi.system.plan import Write, write_plan
 from tsunagi.system.topics import read_partition, tool_log
 
 _LINE = "command line"
@@ -170,18 +170,40 @@ def _loads(settings: Settings, table: SensorTable) -> list[int]:
     return [found[core] for core in range(settings.spark.cores)]
 
 
-def add_queries(settings: Settings, given: Sequence[str], tell: Tell, begin: str = "") -> None:
+def add_queries(
+    settings: Settings, given: Sequence[str], tell: Tell, begin: str = "", write: Write = write_plan
+) -> None:
     """Add statements to the running system, or replace those of the same names.
 
     Args:
         begin: the event time from which queries are filled from what the log still holds: a moment, or a length of time
             before the newest result, such as 24h; "" = they begin at the present.
+        write: writes the records.
 
     Raises:
         QueryError, QueryAskError: a statement cannot be understood, or stands in `[query] files`.
         LogError: the broker does not take the records.
     """
-    new = read_given(given)
+    add_definitions(settings, read_given(given), tell, begin, write)
+
+
+def add_statements(settings: Settings, text: str, tell: Tell, write: Write = write_plan) -> None:
+    """Do the same as `add_queries` with statements in a text.
+
+    Raises:
+        QueryError, QueryAskError, LogError: as in `add_queries`.
+    """
+    add_definitions(settings, definitions_of(text, _LINE), tell, write=write)
+
+
+def add_definitions(
+    settings: Settings, new: Sequence[Definition], tell: Tell, begin: str = "", write: Write = write_plan
+) -> None:
+    """Do the same as `add_queries` with statements that have been read.
+
+    Raises:
+        QueryError, QueryAskError, LogError: as in `add_queries`.
+    """
     if begin and settings.query.mode == "tuples" and settings.query.chain:
         found = ", ".join(item.use for item in settings.query.chain)
         raise QueryAskError(f"--from: found [query] operators = {found}, which the past would have to go through again")
@@ -202,7 +224,7 @@ def add_queries(settings: Settings, given: Sequence[str], tell: Tell, begin: str
     if begin and not any(item.name in published for item in new):
         raise QueryAskError("--from: found no CREATE QUERY: a view is filled with the queries that read it")
     changes = {item.name: _change(item.name, item.text, from_us if item.name in published else 0) for item in new}
-    write_plan(settings, {f"query/{name}": change for name, change in changes.items()})
+    write(settings, {f"query/{name}": change for name, change in changes.items()})
     for item in new:
         said = "replaced" if item.name in added else "added"
         filled = changes[item.name].query.from_us
@@ -246,8 +268,11 @@ def _moment(time_us: int) -> str:
     return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def drop_query(settings: Settings, name: str, tell: Tell) -> None:
+def drop_query(settings: Settings, name: str, tell: Tell, write: Write = write_plan) -> None:
     """Drop a statement of the running system.
+
+    Args:
+        write: writes the record.
 
     Raises:
         QueryAskError: there is none of this name, or another one reads it.
@@ -264,7 +289,7 @@ def drop_query(settings: Settings, name: str, tell: Tell) -> None:
     readers = [item.name for item in [*added.values(), *files] if name in item.reads and item.name != name]
     if readers:
         raise QueryAskError(f"query {name}: {', '.join(readers)} would have nothing to read; drop that first")
-    write_plan(settings, {f"query/{name}": _change(name, "")})
+    write(settings, {f"query/{name}": _change(name, "")})
     tell(f"{name}: dropped")
 
 

@@ -17,7 +17,7 @@ from tsunagi.runtime.messages import VERSION, ModelTarget, Plan, RecoveryTarget
 from tsunagi.runtime.plan import Words
 from tsunagi.runtime.settings import Settings
 from tsunagi.system.fleet_table import sensors_in_force
-from tsunagi.system.plan import write_plan
+from tsunagi.system.plan import Write, write_plan
 from tsunagi.system.topics import read_partition, tool_log
 from tsunagi.worker.recovery_target import merged
 
@@ -26,11 +26,12 @@ class RecoveryTargetError(ValueError):
     """A value that is asked for is impossible."""
 
 
-def ask(settings: Settings, fields: dict[str, Any], tell: Callable[[str], None]) -> None:
+def ask(settings: Settings, fields: dict[str, Any], tell: Callable[[str], None], write: Write = write_plan) -> None:
     """Write the target of the recovery to `plan`; a field that is not given is as the settings say.
 
     Args:
         fields: fields of `RecoveryTarget`; if empty, all are again as the settings say.
+        write: writes the record.
 
     Raises:
         RecoveryTargetError: a value is impossible.
@@ -42,7 +43,7 @@ def ask(settings: Settings, fields: dict[str, Any], tell: Callable[[str], None])
         first = error.errors()[0]
         raise RecoveryTargetError(f"--{first['loc'][0]}: found {first['input']!r}: {first['msg']}") from None
     target = RecoveryTarget(as_configured=not fields, **fields)
-    write_plan(settings, {"recovery": Plan(version=VERSION, recovery=target)})
+    write(settings, {"recovery": Plan(version=VERSION, recovery=target)})
     tell(
         f"eps {aimed.eps:g}, delta {aimed.delta:g}, at most {aimed.helpers} helpers a slot; "
         f"values wider than eps: {aimed.unbounded}"

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from tsunagi.runtime.messages import VERSION, Plan, StandbyTarget
 from tsunagi.runtime.settings import Settings, Target
-from tsunagi.system.plan import write_plan
+from tsunagi.system.plan import Write, write_plan
 from tsunagi.system.topics import quiet_log
 
 
@@ -17,12 +17,19 @@ class TargetError(ValueError):
     """A value that is asked for is impossible."""
 
 
-def ask(settings: Settings, slots: Sequence[int], fields: dict[str, Any], tell: Callable[[str], None]) -> None:
+def ask(
+    settings: Settings,
+    slots: Sequence[int],
+    fields: dict[str, Any],
+    tell: Callable[[str], None],
+    write: Write = write_plan,
+) -> None:
     """Write the targets of slots' secondaries to `plan`; a field that is not given is as the settings say.
 
     Args:
         slots: the slots to change; empty means all.
         fields: fields of `Target`; if empty, all are again as the settings say.
+        write: writes the records.
 
     Raises:
         TargetError: a slot or a value is impossible.
@@ -33,7 +40,7 @@ def ask(settings: Settings, slots: Sequence[int], fields: dict[str, Any], tell: 
         if not 0 <= slot < count:
             raise TargetError(f"--slot: found {slot}, expected 0 to {count - 1}")
     wanted = [(slot, _merged(settings.standby.target(slot), fields)) for slot in slots or range(count)]
-    write_plan(settings, {f"target/{slot}": Plan(version=VERSION, target=_message(slot, fields)) for slot, _ in wanted})
+    write(settings, {f"target/{slot}": Plan(version=VERSION, target=_message(slot, fields)) for slot, _ in wanted})
     for slot, target in wanted:
         tell(
             f"slot {slot}: batch size {target.batch_size}, policy {target.policy}, at most {target.max_bandwidth:g} "

@@ -32,6 +32,8 @@ READY_S = 90.0
 READY_S_A_MB = 1.0
 """Workers get this many seconds more to be ready for each megabyte of the recovery model's file, from which they make
 their filters."""
+CONSOLE_S = 30.0
+"""Longest wait for the console's address, in seconds."""
 CONSUMING_S = 30.0
 """Longest wait for Spark's first batch, in seconds."""
 SHIPPED_SPEED = 600
@@ -42,7 +44,7 @@ SPEED_VARIABLE = "TSUNAGI_SOURCE__SPEED"
 """Environment variable by which `up` sets the speed of the edges' replay."""
 LOCAL = ("127.0.0.1", "localhost")
 """Hosts of [kafka] servers for which `up` starts a broker of its own."""
-_ORDER = ("edge", "spark", "learner", "scaler", "worker")
+_ORDER = ("console", "edge", "spark", "learner", "scaler", "worker")
 """Order in which services are stopped. The scaler is stopped before the workers, or it would replace them."""
 _POLL_S = 0.2
 """Time between two looks at heartbeats while `up` waits, in seconds."""
@@ -148,6 +150,26 @@ class System:
         for name in names:
             self._start(name, "edge", ["edge", "run", "--edge", name], variables)
         return names
+
+    def start_console(self) -> str:
+        """Start the console, except if it runs; return its address. "" = it could not be started, which was told.
+
+        Nothing else needs it, so that a port that is in use does not keep a system from running.
+        """
+        self._start("console", "console", ["console", "run"])
+        deadline = time.monotonic() + CONSOLE_S
+        while time.monotonic() < deadline:
+            process = processes.find(self.settings.state, "console")
+            if process is None or not processes.alive(process):
+                processes.forget(self.settings.state, "console")
+                self.tell(died(self.settings.state, "console"))
+                return ""
+            for line in processes.logged(self.settings.state, "started"):
+                if line.get("service") == "console" and line.get("pid") == process.pid:
+                    return str(line["address"])
+            time.sleep(_POLL_S)
+        self.tell(f"console: has not started within {CONSOLE_S:g} s")
+        return ""
 
     def _start(self, node: str, role: str, arguments: list[str], variables: Mapping[str, str] | None = None) -> None:
         running = processes.find(self.settings.state, node)

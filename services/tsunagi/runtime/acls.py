@@ -49,6 +49,7 @@ WRITES: Mapping[str, tuple[str, ...]] = {
     "scaler": (PLAN, HEARTBEATS),
     "learner": (PLAN, HEARTBEATS),
     "spark": (RESULTS, ACKS, HEARTBEATS, LATE, DEAD_LETTERS),
+    "console": (PLAN,),
     "tools": (),
 }
 """The topics to which each role writes."""
@@ -58,15 +59,16 @@ READS: Mapping[str, tuple[str, ...]] = {
     "scaler": (PLAN, HEARTBEATS, ACKS),
     "learner": (TUPLES, PLAN),
     "spark": (RECOVERED, PLAN),
+    "console": (RECOVERED, RESULTS, ACKS, HEARTBEATS, PLAN, LATE, DEAD_LETTERS),
     "tools": TOPICS,
 }
 """The topics that each role reads. Every worker (primary, secondary or idle) is the user `gateway`. The role `tools` is
 for status, results, replay and chaos. Every edge is a user of its own name."""
 
-SEES: Mapping[str, tuple[str, ...]] = {"scaler": (RECOVERED,)}
+SEES: Mapping[str, tuple[str, ...]] = {"scaler": (RECOVERED,), "console": (TUPLES,)}
 """The topics that a role neither reads nor writes. It counts their partitions, to know how many slots there are."""
 
-SHARED = ("gateway", "scaler", "learner", "spark", "tools")
+SHARED = ("gateway", "scaler", "learner", "spark", "console", "tools")
 """Users that all services of a role share. Each edge is a user of its own."""
 ITERATIONS = 8192
 """Number of rounds in which SCRAM hashes a password. Kafka's own default is 4096; more make guessing slower."""

@@ -67,6 +67,7 @@ class BlockReader(ABC, Generic[B]):
         start: where to begin: at the `beginning` of the topic, or at its present `end`.
         at: the offset to begin at instead, for each partition that was read before.
         last: the value that the attribute `last` had then.
+        wanted: says of a record whether it is read at all; None = all are.
         now_us: returns the time of the reader's wall clock, for the latency.
 
     Attributes:
@@ -96,6 +97,7 @@ class BlockReader(ABC, Generic[B]):
         start: Literal["beginning", "end"] = "beginning",
         at: Mapping[int, int] | None = None,
         last: Mapping[RunKey, LastResult] | None = None,
+        wanted: Callable[[Record], bool] | None = None,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         self.duplicates = 0
@@ -104,6 +106,7 @@ class BlockReader(ABC, Generic[B]):
         self.unreadable_count = 0
         self._form = settings.results.format
         self.table = table
+        self._reads_record = wanted
         self._now_us = now_us
         self.last: dict[RunKey, LastResult] = dict(last or {})
         count = log.partitions(self.topic)
@@ -139,7 +142,9 @@ class BlockReader(ABC, Generic[B]):
         read_us = self._now_us()
         for record in records:
             self._next[record.partition] = max(self._next[record.partition], record.offset + 1)
-        return self._blocks(records, read_us)
+        return self._blocks(
+            records if self._reads_record is None else list(filter(self._reads_record, records)), read_us
+        )
 
     @abstractmethod
     def _blocks(self, records: Sequence[Record], read_us: int) -> list[B]:

@@ -5,7 +5,7 @@ The outputs of one slot come in the order of its log. Between slots there is no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -30,9 +30,15 @@ class Outputs(ResultsReader):
     topic = RECOVERED
 
     def __init__(
-        self, log: Log, settings: Settings, table: SensorTable, *, start: Literal["beginning", "end"] = "beginning"
+        self,
+        log: Log,
+        settings: Settings,
+        table: SensorTable,
+        *,
+        start: Literal["beginning", "end"] = "beginning",
+        at: Mapping[int, int] | None = None,
     ) -> None:
-        super().__init__(log, settings, table, start=start)
+        super().__init__(log, settings, table, start=start, at=at)
         self._names: dict[tuple[int, int], Name] = {}  # the last name of each (slot, generation)
         self._unknown = settings.spark.unknown_group
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tsunagi.runtime.messages import Plan
+from tsunagi.runtime.messages import Act, Plan
 
 MOST = 1 << 62
 """Greatest serial number that counts. No writer reaches it by counting, and a record with a greater one would stay in
@@ -25,8 +25,8 @@ class Word(NamedTuple):
 
     Attributes:
         key: the subject, which is the record's key: "placement", "assignment/SLOT", "helpers/SLOT", "target/SLOT",
-            "recovery", "workers", "model", "table", "query/NAME" or "system/ID" (of several systems the
-            first in the log counts: tsunagi.system.identity).
+            "recovery", "workers", "model", "table", "query/NAME", "act/TIME/USER" or "system/ID" (of several systems
+            the first in the log counts: tsunagi.system.identity).
         epoch: the epoch of the slot's owner that writes the record, or 0 if another process does. A greater one wins.
         serial: the serial number of the record; 0 if it has none.
     """
@@ -34,6 +34,11 @@ class Word(NamedTuple):
     key: str
     epoch: int
     serial: int
+
+
+def act_key(act: Act) -> str:
+    """Return the key of the record that says who asked for what; each has one of its own."""
+    return f"act/{act.at_us}/{act.by}"
 
 
 def word_of(plan: Plan) -> Word | None:
@@ -53,6 +58,8 @@ def word_of(plan: Plan) -> Word | None:
             return Word(f"query/{plan.query.name}", 0, plan.serial)
         case "system":
             return Word(f"system/{plan.system.id}", 0, plan.serial)
+        case "act":
+            return Word(act_key(plan.act), 0, plan.serial)
         case _:
             return None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tsunagi.runtime.messages import VERSION, Plan, Workers
 from tsunagi.runtime.settings import LOCAL, Settings
-from tsunagi.system.plan import write_plan
+from tsunagi.system.plan import Write, write_plan
 
 OPERATOR = "operator"
 """Name under which `plan` keeps a number of workers that somebody asked for by hand."""
@@ -18,12 +18,19 @@ class ScaleError(ValueError):
 
 
 def ask(
-    settings: Settings, workers: int | None, kinds: Sequence[str], tell: Callable[[str], None], *, auto: bool = False
+    settings: Settings,
+    workers: int | None,
+    kinds: Sequence[str],
+    tell: Callable[[str], None],
+    *,
+    auto: bool = False,
+    write: Write = write_plan,
 ) -> None:
     """Write to `plan` how many workers of each type are wanted.
 
     Args:
         kinds: a text TYPE=N for each type.
+        write: writes the record.
 
     Raises:
         ScaleError: nothing is asked for, or something impossible.
@@ -33,7 +40,7 @@ def ask(
     if auto == bool(wanted):
         raise ScaleError(f"found {'both' if auto else 'none'}, expected --workers or --type, or --auto alone")
     asked = Workers(as_configured=auto, count=wanted, by=OPERATOR)
-    write_plan(settings, {"workers": Plan(version=VERSION, workers=asked)})
+    write(settings, {"workers": Plan(version=VERSION, workers=asked)})
     if auto:
         tell("workers: as [scaler] says")
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import structlog
@@ -18,6 +18,8 @@ _SEND_S = 10.0
 """Longest wait until the broker has acknowledged the records, in seconds."""
 _TRIES = 5
 """Number of attempts to write a record while others write the same key at the same moment."""
+Write = Callable[[Settings, Mapping[str, Plan]], None]
+"""Writes records to `plan` as `write_plan` does. One that writes nothing shows what would be done."""
 
 
 def write_plan(settings: Settings, records: Mapping[str, Plan]) -> None:

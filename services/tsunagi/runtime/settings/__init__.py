@@ -1,5 +1,6 @@
 """The configuration: a module for each section, and `load`, which reads the file and the environment."""
 
+from tsunagi.runtime.settings.console import ConsoleSettings
 from tsunagi.runtime.settings.edge import EdgeSettings
 from tsunagi.runtime.settings.kafka import KafkaSettings
 from tsunagi.runtime.settings.loading import CONFIG_VARIABLE, Settings, load, make
@@ -25,6 +26,7 @@ __all__ = [
     "SPARE",
     "AggregateSettings",
     "ConfigError",
+    "ConsoleSettings",
     "ContainersSettings",
     "EdgeSettings",
     "KafkaSettings",

@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from tsunagi.runtime.explain import DEBUG_VARIABLE
+from tsunagi.runtime.settings.console import ConsoleSettings
 from tsunagi.runtime.settings.edge import EdgeSettings
 from tsunagi.runtime.settings.kafka import KafkaSettings
 from tsunagi.runtime.settings.metrics import MetricsSettings
@@ -87,6 +88,7 @@ class Settings(BaseSettings):
     spark: SparkSettings = SparkSettings()
     scaler: ScalerSettings = ScalerSettings()
     metrics: MetricsSettings = MetricsSettings()
+    console: ConsoleSettings = ConsoleSettings()
     source: SourceSettings = SourceSettings()
     paper: PaperSettings = PaperSettings()
 

@@ -1,0 +1,184 @@
+"""Everything that the console knows of the running system, kept up to date by threads of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from structlog.stdlib import BoundLogger
+
+from tsunagi.console.asides import Asides, AsidesFollower
+from tsunagi.console.following import Following
+from tsunagi.console.history import number
+from tsunagi.console.nodes import Nodes
+from tsunagi.console.results import ResultsFollower
+from tsunagi.console.tails import Tails
+from tsunagi.console.takeovers import Takeovers
+from tsunagi.console.values import Values
+from tsunagi.runtime.log import Log
+from tsunagi.runtime.sensors import Sensor, SensorTable
+from tsunagi.runtime.settings import Settings
+
+MOST_FOUND = 200
+"""Most sensors that one search returns."""
+
+
+class Observer:
+    """Follows the log, and says what the pages show. Its methods may be called from any thread.
+
+    Args:
+        log: the log of the system; readers of it are opened by the threads.
+        table: the sensors table with which it begins.
+    """
+
+    def __init__(self, settings: Settings, log: Log, table: SensorTable, logger: BoundLogger) -> None:
+        self.settings = settings
+        self.log = log
+        self.values = Values(table)
+        self._takeovers = Takeovers()
+        self._asides = Asides()
+        self._nodes: dict[str, Any] = {}
+        self._tails = Tails(log, settings, logger)
+        self._followings = {
+            "heartbeats": Following("heartbeats", lambda: Nodes(log, self._takeovers, self._put), logger),
+            "results": Following("results", lambda: ResultsFollower(log, settings, self.values), logger),
+            "dead letters": Following("dead letters", lambda: AsidesFollower(log, self._asides), logger),
+        }
+
+    def start(self) -> None:
+        """Begin to follow."""
+        for following in self._followings.values():
+            following.start()
+
+    def close(self) -> None:
+        """Stop following."""
+        for following in self._followings.values():
+            following.close()
+        self._takeovers.close()
+        self._tails.close()
+
+    def _put(self, view: dict[str, Any]) -> None:
+        self._nodes = view
+
+    def faults(self) -> list[dict[str, Any]]:
+        """Return what cannot be read at present, and why."""
+        return [
+            {"what": name, "fault": following.fault, "since_s": round(following.since_s, 1)}
+            for name, following in self._followings.items()
+            if following.fault
+        ]
+
+    def fleet(self) -> dict[str, Any]:
+        """Return the edges: their sensors by quality of the newest result, and whether they live."""
+        now_us = time.time_ns() // 1000
+        heard: Mapping[str, Any] = self._nodes.get("edges", {})
+        edges = [
+            {
+                "edge": edge,
+                "alive": heard.get(edge, {}).get("alive", False),
+                "heard_us": heard.get(edge, {}).get("heard_us"),
+            }
+            | counts
+            for edge, counts in self.values.edges().items()
+        ]
+        return {
+            "edges": edges,
+            "rate": round(self.values.rate(now_us), 1),
+            "spark": {name: item for name, item in self._nodes.get("spark", {}).items() if name != "queries"},
+            "learner": self._nodes.get("learner", {}),
+            "step_s": self.settings.steps.slide_s,
+            "faults": self.faults(),
+        }
+
+    def slots(self) -> dict[str, Any]:
+        """Return the slots, the nodes that are no edges, and the takeovers, the newest first."""
+        return {
+            "slots": self._nodes.get("slots", []),
+            "nodes": self._nodes.get("nodes", []),
+            "takeovers": self._takeovers.list(),
+            "faults": self.faults(),
+        }
+
+    def troubles(self) -> dict[str, Any]:
+        """Return what was set aside, and what is wrong with nodes and slots."""
+        return self._asides.view() | {"faults": self.faults()}
+
+    def queries(self) -> list[dict[str, Any]]:
+        """Return what the Spark job says of each query."""
+        found: list[dict[str, Any]] = self._nodes.get("spark", {}).get("queries", [])
+        return found
+
+    def rows(self, query: str) -> dict[str, Any]:
+        """Return the newest rows of a query; only the thread of the web server may ask."""
+        return self._tails.rows(query)
+
+    def find(self, text: str, edge: str, quality: str) -> dict[str, Any]:
+        """Return sensors whose name or group contains a text, of one edge and one quality if they are given."""
+        wanted, table, qualities = text.casefold(), self.values.table, self.values.qualities()
+        found = [
+            (sensor, word)
+            for sensor, word in zip(table.sensors, qualities, strict=False)
+            if word
+            and (not edge or sensor.edge == edge)
+            and (not quality or word == quality)
+            and (not wanted or wanted in sensor.name.casefold() or wanted in sensor.group.casefold())
+        ]
+        return {
+            "found": len(found),
+            "sensors": [
+                {
+                    "sensor": sensor.name,
+                    "edge": sensor.edge,
+                    "group": sensor.group,
+                    "unit": sensor.unit,
+                    "quality": word,
+                }
+                | self._newest(sensor)
+                for sensor, word in found[:MOST_FOUND]
+            ],
+        }
+
+    def _newest(self, sensor: Sensor) -> dict[str, Any]:
+        found = self.values.newest(sensor.id)
+        if found is None:
+            return {"time_us": None, "value": None, "bound": None, "since_us": None}
+        return {
+            "time_us": found.time_us,
+            "value": number(found.value),
+            "bound": number(found.bound),
+            "since_us": found.since_us,
+        }
+
+    def sensor(self, name: str) -> Sensor | None:
+        """Return a sensor that is part of the fleet, by its name."""
+        return next((item for item in self.values.table.sensors if item.name == name and not item.removed), None)
+
+    def about(self, sensor: Sensor) -> dict[str, Any]:
+        """Return what is known of a sensor now."""
+        word = self.values.qualities()[sensor.id]
+        attributes = dict(zip(self.values.table.attributes, sensor.attributes, strict=False))
+        return {
+            "sensor": sensor.name,
+            "edge": sensor.edge,
+            "group": sensor.group,
+            "unit": sensor.unit,
+            "quality": word,
+            "attributes": attributes,
+        } | self._newest(sensor)
+
+    def places(self) -> list[list[Any]]:
+        """Return [sensor, lat, lon, quality] of the sensors whose row has both as numbers."""
+        table = self.values.table
+        if not {"lat", "lon"} <= set(table.attributes):
+            return []
+        lat, lon = (table.attributes.index(name) for name in ("lat", "lon"))
+        found: list[list[Any]] = []
+        for sensor, word in zip(table.sensors, self.values.qualities(), strict=False):
+            if word and len(sensor.attributes) > max(lat, lon):
+                try:
+                    at = [float(sensor.attributes[lat]), float(sensor.attributes[lon])]
+                except ValueError:
+                    continue
+                found.append([sensor.name, *at, word])
+        return found

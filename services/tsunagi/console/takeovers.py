@@ -1,0 +1,189 @@
+"""The timeline of takeovers, as heartbeats tell it: who owned a slot, who owns it now, and how long each part took."""
+
+from __future__ import annotations
+
+import threading
+import urllib.request
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import structlog
+from prometheus_client.parser import text_string_to_metric_families
+
+from tsunagi.local.fleet import Fleet
+from tsunagi.runtime.messages import Heartbeat, SlotBeat
+from tsunagi.runtime.metrics import PHASES
+
+KEPT = 200
+"""Takeovers that are kept, the newest."""
+ASKERS = 4
+"""So many nodes are asked for their metrics at a time."""
+_ASK_S = 1.0
+"""Longest wait for a worker's metrics, in seconds."""
+_MOST_BYTES = 4_000_000
+"""A longer answer of a worker's metrics is not read."""
+_OWNERS = ("primary", "promoting")
+"""The roles of a slot's owner, and of who is about to be."""
+
+Phases = dict[str, float]
+Ask = Callable[[Heartbeat, int], Phases | None]
+"""Asks a node for the sums of its takeovers' parts for a slot, in seconds; None = it did not answer."""
+
+
+@dataclass(slots=True)
+class Takeover:
+    """One change of a slot's owner.
+
+    Attributes:
+        epoch: the term of the new owner.
+        former: the owner before; "" = nobody was known to be.
+        cause: died (it was silent) | left (it stopped in good order) | moved (it lives and gave the slot up).
+        heard_us: when the log appended the former owner's last heartbeat, microseconds since 1970; 0 = never.
+        seen_us: when the log appended the first heartbeat in which the new one says so.
+        caught_up_us: when it appended the first one in which the new owner has no backlog left; 0 = not yet.
+        phases: what the new owner measured, in seconds: detect, promote, catch_up; empty = it could not be asked.
+    """
+
+    slot: int
+    epoch: int
+    owner: str
+    former: str
+    cause: str
+    heard_us: int
+    seen_us: int
+    caught_up_us: int = 0
+    phases: Phases = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class _Owner:
+    node: str
+    epoch: int
+    heard_us: int
+
+
+class Takeovers:
+    """Finds takeovers in what a `Fleet` has heard. Only the thread that updates the fleet may call `look`.
+
+    Args:
+        ask: asks the new owner how long the parts took; it is called in threads of their own.
+
+    Attributes:
+        version: counts up with each change.
+    """
+
+    def __init__(self, ask: Ask | None = None) -> None:
+        self.version = 0
+        self._ask = ask if ask is not None else ask_metrics
+        self._lock = threading.Lock()
+        self._owners: dict[int, _Owner] = {}
+        self._found: deque[Takeover] = deque(maxlen=KEPT)
+        self._open: list[Takeover] = []
+        self._askers = ThreadPoolExecutor(ASKERS, thread_name_prefix="console-metrics")
+        self._before: dict[tuple[str, int], Phases] = {}  # by (node, slot): what was known of its earlier takeovers
+
+    def close(self) -> None:
+        """Ask nobody any more."""
+        self._askers.shutdown(wait=False, cancel_futures=True)
+
+    def list(self) -> list[dict[str, Any]]:
+        """Return the takeovers, the newest first."""
+        with self._lock:
+            return [item.as_json() for item in reversed(self._found)]
+
+    def look(self, fleet: Fleet) -> None:
+        """Compare what the fleet says with what it said before."""
+        best: dict[int, tuple[int, bool, str, SlotBeat]] = {}
+        for node, beat in fleet.beats.items():
+            if beat.message.role != "worker":
+                continue
+            for part in beat.message.slots:
+                if part.role in _OWNERS:
+                    found = part.epoch, part.role == "primary", node, part
+                    if part.slot not in best or found[:3] > best[part.slot][:3]:
+                        best[part.slot] = found
+        for slot, (epoch, primary, node, part) in best.items():
+            appended_us = fleet.beats[node].appended_us
+            known = self._owners.get(slot)
+            if known is None:
+                self._owners[slot] = _Owner(node, epoch, appended_us)
+            elif epoch > known.epoch and node != known.node:
+                self._take(fleet, slot, known, node, part, appended_us)
+            else:
+                known.node, known.epoch, known.heard_us = node, epoch, appended_us
+            if primary and not part.taking_up:
+                self._caught_up(fleet, slot, epoch, appended_us)
+
+    def _take(self, fleet: Fleet, slot: int, former: _Owner, node: str, part: SlotBeat, appended_us: int) -> None:
+        last = fleet.beats.get(former.node)
+        heard_us = former.heard_us if last is None else last.appended_us
+        if last is not None and last.message.leaving:
+            cause = "left"
+        elif last is not None and former.node in fleet.fresh("worker") and last.appended_us >= appended_us - 50_000:
+            cause = "moved"
+        else:
+            cause = "died"
+        found = Takeover(slot, part.epoch, node, former.node, cause, heard_us, appended_us)
+        self._owners[slot] = _Owner(node, part.epoch, appended_us)
+        with self._lock:
+            self._found.append(found)
+            self._open.append(found)
+            self.version += 1
+
+    def _caught_up(self, fleet: Fleet, slot: int, epoch: int, appended_us: int) -> None:
+        for item in [item for item in self._open if item.slot == slot and item.epoch <= epoch]:
+            with self._lock:
+                item.caught_up_us = appended_us
+                self._open.remove(item)
+                self.version += 1
+            if item.cause == "died" and item.epoch == epoch:
+                message = fleet.beats[item.owner].message
+                self._askers.submit(self._measure, item, message)
+
+    def _measure(self, item: Takeover, message: Heartbeat) -> None:
+        """Ask the new owner for its sums; what they have grown by is this takeover's."""
+        sums = self._ask(message, item.slot)
+        if sums is None:
+            return
+        with self._lock:
+            before = self._before.get((item.owner, item.slot), {})
+            self._before[item.owner, item.slot] = sums
+            if sums.get("count", 0.0) - before.get("count", 0.0) == 1.0:
+                item.phases = {phase: sums.get(phase, 0.0) - before.get(phase, 0.0) for phase in PHASES}
+                self.version += 1
+
+
+def ask_metrics(message: Heartbeat, slot: int) -> Phases | None:
+    """Return the sums of a node's takeovers of a slot by phase, and their "count"; None = it does not answer."""
+    if not message.metrics_port:
+        return None
+    host = message.metrics_host or "127.0.0.1"
+    try:
+        with urllib.request.urlopen(f"http://{host}:{message.metrics_port}/metrics", timeout=_ASK_S) as answer:
+            text = answer.read(_MOST_BYTES).decode("utf-8", "replace")
+        return sums_of(text, slot)
+    except (OSError, ValueError) as error:
+        structlog.get_logger("tsunagi.console").debug("no metrics", node=message.node, error=str(error))
+        return None
+
+
+def sums_of(text: str, slot: int) -> Phases:
+    """Return the sums of `tsunagi_takeover_seconds` of a slot by phase, and the number of takeovers as "count"."""
+    found: Phases = {}
+    for family in text_string_to_metric_families(text):
+        if family.name != "tsunagi_takeover_seconds":
+            continue
+        for sample in family.samples:
+            if sample.labels.get("slot") == str(slot):
+                if sample.name.endswith("_sum"):
+                    found[sample.labels["phase"]] = sample.value
+                elif sample.name.endswith("_count") and sample.labels["phase"] == PHASES[0]:
+                    found["count"] = sample.value
+    return found
