@@ -181,6 +181,11 @@ docs: ready  ## write metrics.md, settings.md and topics.md of docs/reference, a
 	@$(BIN)/python -m tsunagi.runtime.topics_page docs/reference/topics.md
 	@$(BIN)/python -m tsunagi.runtime.example tsunagi.toml.example
 
+.PHONY: npm
+npm: ready-test  ## copy from npm, as deploy/console/package-lock.json says, what the console's pages use
+	@cp .cache/npm/node_modules/uplot/dist/uPlot.iife.min.js .cache/npm/node_modules/uplot/dist/uPlot.min.css \
+		.cache/npm/node_modules/uplot/LICENSE services/tsunagi/console/static/uplot/
+
 .PHONY: lock
 lock: ready  ## resolve pyproject.toml anew: requirements.lock, and the images' shares of it (needs uv on the PATH)
 	@uv pip compile pyproject.toml --all-extras --group dev --upgrade $(LOCK) -o requirements.lock

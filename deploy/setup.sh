@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3.11}
-quiet= machine= containers=
+quiet= machine= containers= browser=
 declare -A packages=()  # command -> package of Debian and Ubuntu
 while [ $# -gt 0 ]; do
     case $1 in
@@ -16,7 +16,11 @@ while [ $# -gt 0 ]; do
         --machine) machine=yes ;;
         --for)
             case ${2:-} in
-                test) packages+=([mosquitto]=mosquitto [prometheus]=prometheus [promtool]=prometheus [openssl]=openssl) ;;
+                test)
+                    browser=yes
+                    packages+=([mosquitto]=mosquitto [prometheus]=prometheus [promtool]=prometheus [openssl]=openssl)
+                    packages+=([chromium]=chromium [chromedriver]=chromium-driver [npm]=npm)
+                    ;;
                 containers)
                     containers=yes
                     packages+=([dockerd]=docker.io [docker]=docker.io [docker-compose]=docker-compose [iptables]=iptables)
@@ -115,6 +119,13 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
 fi
 
 .venv/bin/python -m tsunagi.jars.fetch
+if [ -n "$browser" ] && ! cmp -s deploy/console/package-lock.json .cache/npm/installed; then
+    echo "setup: fetching what tests of the console need from npm"
+    mkdir -p .cache/npm
+    cp deploy/console/package.json deploy/console/package-lock.json .cache/npm
+    npm --prefix .cache/npm ci --ignore-scripts --no-audit --no-fund --silent
+    cp deploy/console/package-lock.json .cache/npm/installed
+fi
 # Optional: halves what the start of a Spark driver, or of the broker, costs.
 archive() {  # name, module
     [ -f ".cache/$1.jsa" ] && return

@@ -14,8 +14,8 @@ from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
-AXE = Path(__file__).resolve().parents[2] / "deploy" / "console" / "node_modules" / "axe-core" / "axe.min.js"
-"""The checker of accessibility (`make console-tools` fetches it from npm)."""
+AXE = Path(__file__).resolve().parents[2] / ".cache" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
+"""The checker of accessibility, from npm (`make npm`)."""
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 """Widths and heights of the windows in which pages are looked at."""
 SERIOUS = ("serious", "critical")
