@@ -39,7 +39,7 @@ def test_every_slot_gets_a_gateway_and_a_secondary_and_one_is_idle(settings: Set
     assert worker_names(settings) == ["gw-1", "gw-2", "sec-1", "sec-2"]
 
 
-@pytest.mark.parametrize(("slots", "cores", "workers"), [(1, 8, 3), (2, 1, 4), (16, 1, 4), (16, 2, 6), (16, 8, 18)])
+@pytest.mark.parametrize(("slots", "cores", "workers"), [(1, 8, 3), (2, 1, 4), (16, 1, 5), (16, 2, 10), (16, 8, 18)])
 def test_the_scaler_keeps_as_many_workers_as_were_started(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, slots: int, cores: int, workers: int
 ) -> None:

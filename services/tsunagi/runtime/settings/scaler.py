@@ -11,10 +11,10 @@ from tsunagi.runtime.settings.section import Bytes, Few, NotNegative, Positive, 
 
 SPARE = 2
 """There are so many workers more than slots by default: where one dies, slots still have a secondary each."""
-A_CORE = 3
+A_CORE = 5
 """So many workers share a core of this machine at most by default. Each hears and says the same however many slots it
-has: with 20,000 sensors at 50,000 tuples/s in 16 slots on two cores, 18 workers took 1.1 cores and results came after
-1.8 s (median); 6 workers took .6 cores and .7 s (2026-11-29)."""
+has, but one that dies takes all of its slots down. Of 20,000 sensors in 16 slots on two cores results came 2.3, 1.4 and
+1.1 s after their input with 18, 10 and 6 workers (median), and a dead one's slots were silent for .3, .24 and .44 s."""
 LEAST_WORKERS = 4
 """So many workers there are even on one core, if there are slots for them: two owners, and two that stand by."""
 LOCAL = "local"
@@ -57,7 +57,7 @@ class ScalerSettings(Section):
     workers: Annotated[int, Field(ge=0, le=10_000)] = Field(
         0,
         description="workers kept alive: primaries, secondaries and idle ones; 0 = two more than there are slots, but "
-        "three for each core of the scaler's machine at most",
+        "five for each core of the scaler's machine at most",
     )
     launcher: Literal["none", "local", "docker"] = Field(
         "local", description="who starts a worker that is missing: none, local (a process), docker (a container)"
