@@ -33,6 +33,10 @@ ready:
 ready-test:
 	@PYTHON='$(PYTHON)' deploy/setup.sh --quiet --for test
 
+.PHONY: ready-browser
+ready-browser:
+	@PYTHON='$(PYTHON)' deploy/setup.sh --quiet --for test --for browser
+
 .PHONY: ready-containers
 ready-containers:
 	@PYTHON='$(PYTHON)' deploy/setup.sh --quiet --for containers
@@ -135,6 +139,10 @@ test-integration: ready-test  ## single services on a real broker
 test-e2e: ready  ## the whole system: produce, disturb, validate
 	@$(BIN)/pytest tests/e2e
 
+.PHONY: test-browser
+test-browser: ready-browser  ## the console of a running system in a real Chromium; not yet a part of `make test`
+	@$(BIN)/python -m pytest tests/browser
+
 .PHONY: test-containers
 test-containers: ready-containers  ## in containers: start, kill each kind, scrape, attack (needs root and a Docker engine)
 	@$(BIN)/pytest --durations 20 tests/containers
@@ -182,7 +190,7 @@ docs: ready  ## write metrics.md, settings.md and topics.md of docs/reference, a
 	@$(BIN)/python -m tsunagi.runtime.example tsunagi.toml.example
 
 .PHONY: npm
-npm: ready-test  ## copy from npm, as deploy/console/package-lock.json says, what the console's pages use
+npm: ready-browser  ## copy from npm, as deploy/console/package-lock.json says, what the console's pages use
 	@cp .cache/npm/node_modules/uplot/dist/uPlot.iife.min.js .cache/npm/node_modules/uplot/dist/uPlot.min.css \
 		.cache/npm/node_modules/uplot/LICENSE services/tsunagi/console/static/uplot/
 

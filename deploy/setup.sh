@@ -3,7 +3,8 @@
 # First it looks for all that the machine must have; what is missing is installed (as root, with apt-get) or named in one
 # list. Called by `make setup`.
 #   --quiet                 say only what is done
-#   --for test|containers   what `make test` or `make test-containers` needs as well; may be given more than once
+#   --for test|browser|containers   what `make test`, `make test-browser` or `make test-containers` needs as well; may be
+#                           given more than once
 #   --machine               stop when the machine has what it must have
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,9 +17,9 @@ while [ $# -gt 0 ]; do
         --machine) machine=yes ;;
         --for)
             case ${2:-} in
-                test)
+                test) packages+=([mosquitto]=mosquitto [prometheus]=prometheus [promtool]=prometheus [openssl]=openssl) ;;
+                browser)
                     browser=yes
-                    packages+=([mosquitto]=mosquitto [prometheus]=prometheus [promtool]=prometheus [openssl]=openssl)
                     packages+=([chromium]=chromium [chromedriver]=chromium-driver [npm]=npm)
                     ;;
                 containers)
@@ -26,7 +27,7 @@ while [ $# -gt 0 ]; do
                     packages+=([dockerd]=docker.io [docker]=docker.io [docker-compose]=docker-compose [iptables]=iptables)
                     packages+=([debootstrap]=debootstrap)
                     ;;
-                *) echo "setup: --for: found '${2:-}', expected test or containers" >&2; exit 2 ;;
+                *) echo "setup: --for: found '${2:-}', expected test, browser or containers" >&2; exit 2 ;;
             esac
             shift
             ;;

@@ -34,7 +34,7 @@ from tsunagi.runtime.columns import Floats
 
 LARGE = {"edges": 100, "an_edge": 12, "steps": 2000}
 SHARED = {"sensors": 1000, "an_edge": 20, "steps": 1000, "causes": 12}
-AS_IF_LARGE = {"SEARCHED": 0, "WHOLE_AT_MOST": 0, "MOMENTS_AT_MOST": 0}
+AS_IF_LARGE = {"SEARCHED": 0, "WHOLE_CHOSEN": 0, "MOMENTS_AT_MOST": 0}
 
 
 def shared(sensors: int, steps: int, causes: int, seed: int = 5) -> Floats:
@@ -85,7 +85,7 @@ def run(values: Floats, an_edge: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for kind, constants in (("whole", {}), ("low rank", AS_IF_LARGE)):
         began = time.process_time()
-        with patch.multiple(estimation, **({"SEARCHED": n, "WHOLE_AT_MOST": n} | constants)):
+        with patch.multiple(estimation, **({"SEARCHED": n, "WHOLE_CHOSEN": n} | constants)):
             model, report = estimate(values[:half], names, edges=edges)
         fit_s = time.process_time() - began
         found[kind] = judged(model, values[half:], hidden, unit) | {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from tsunagi.learner.learner import NODE, Learner
 from tsunagi.recovery.errors import ModelError
 from tsunagi.runtime import logging_setup
@@ -14,6 +16,9 @@ from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.settings import Settings
 from tsunagi.system.identity import belong
 from tsunagi.system.processes import enrol
+
+NICE = 10
+"""How much the learner gives way to all that serves results on the same machine: a fit may take minutes of a core."""
 
 
 def run(settings: Settings) -> int:
@@ -29,6 +34,7 @@ def run(settings: Settings) -> int:
             "learner: found [query] without steps or without recover, expected values that can be recovered"
         )
     enrol(settings.state, NODE, "learner")
+    os.nice(NICE)
     stop = StopFlag()
     log = KafkaLog(settings.kafka, client_id=NODE)
     signed = authenticated(log, settings)

@@ -334,10 +334,10 @@ def unanswered(settings: Settings, timeout_s: float = 2.0) -> str:
 
 
 def worker_names(settings: Settings) -> list[str]:
-    """Return gw-1.. (one for each slot) and sec-1.. (the rest of `[scaler] workers`, at least two)."""
-    slots = settings.slots.count
-    workers = max(settings.scaler.workers, slots + SPARE)
-    return [f"gw-{i + 1}" for i in range(slots)] + [f"sec-{i + 1}" for i in range(workers - slots)]
+    """Return gw-1.. (one for each slot, as far as there are so many) and sec-1.. (the rest, two if there are three)."""
+    workers = settings.scaler.kept(settings.slots.count)
+    gateways = min(settings.slots.count, max(1, workers - SPARE))
+    return [f"gw-{i + 1}" for i in range(gateways)] + [f"sec-{i + 1}" for i in range(workers - gateways)]
 
 
 def unready(host: str, port: int) -> str:

@@ -53,6 +53,9 @@ makes and tries some seventy models. What it finds is tried once more with all s
 WHOLE_AT_MOST = 5000
 """Most sensors for which a model with whole matrices is fitted: each takes 8 n^2 bytes, and its inverse 2 n^3
 operations."""
+WHOLE_CHOSEN = 2000
+"""Most sensors for which whole matrices are chosen where low rank is possible. Those of 5,000 sensors are 200 MB for
+each worker, which takes it seconds to read, and a fit of minutes, for some percent of the error at best."""
 AS_GOOD = 1.02
 """A model of low rank is taken if it errs by no more than this times what the best model errs."""
 TRIED_MODELS = 70
@@ -266,7 +269,7 @@ def preferred(candidates: list[Candidate], sensors: int) -> list[Candidate]:
     """
     low = next((candidate for candidate in candidates if candidate.structure.rank), None)
     best = candidates[0]
-    if low is None or (sensors <= WHOLE_AT_MOST and low.score > best.score + np.log(AS_GOOD)):
+    if low is None or (sensors <= WHOLE_CHOSEN and low.score > best.score + np.log(AS_GOOD)):
         return candidates
     return [low, *(candidate for candidate in candidates if candidate is not low)]
 

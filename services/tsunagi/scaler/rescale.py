@@ -23,6 +23,10 @@ RETRY_MOST_S = 30.0
 QUIET_S = 1.0
 """A worker that is to stop is stopped once no slot has had anything to do with it for this many seconds."""
 
+LOST_S = 3.0
+"""A worker that died is replaced after this many seconds. Its slots are taken over at once by who stands by, and a
+process that starts takes a core for seconds."""
+
 MOST_PATIENCE = 64.0
 """A worker may take so many times the boot time of its type at most."""
 HUNG_S = 30.0
@@ -182,7 +186,9 @@ class Rescale:
             if name not in running:
                 del self._heard[name]
                 self._kinds.pop(name, None)
-                todo.lost += name not in self.retiring
+                if name not in self.retiring:
+                    todo.lost += 1
+                    self._quiet_until = max(self._quiet_until, now + LOST_S)
             elif now - at > self._limit(name, 1) + HUNG_S:
                 todo.stop.append(name)
 

@@ -35,6 +35,7 @@ class OwnerView:
         connected: whether the owner's own heartbeats come back. If not, heartbeats of edges do not arrive either.
         lost: edges whose heartbeats have stopped, each with the time at which its next heartbeat should have come.
         silent: returns whether the heartbeats of an edge (of any slot) have stopped.
+        model_ready: whether the model of the wish is ready on this node. Until it is, the slot would wait for it.
     """
 
     slot: Slot
@@ -43,6 +44,7 @@ class OwnerView:
     connected: bool = True
     lost: Mapping[str, float] = field(default_factory=dict)
     silent: Callable[[str], bool] = lambda _edge: False
+    model_ready: bool = True
 
     @property
     def epoch(self) -> int:

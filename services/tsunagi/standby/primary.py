@@ -185,7 +185,8 @@ class Primary:
             settings = SlotSettings(epoch=epoch, hash=wish.config.hash, text=wish.config.text())
             return [act.Append(control(settings=settings))]
         todo: list[act.Action] = []
-        if slot.base_sha256 != wish.model_sha256 and self._repeats.due("model", view.now):
+        # The slot stands still from this record on until its owner has the model, so the owner gets it first.
+        if slot.base_sha256 != wish.model_sha256 and view.model_ready and self._repeats.due("model", view.now):
             todo.append(act.Append(control(model=ModelChange(epoch=epoch, sha256=wish.model_sha256))))
         return [*todo, *(_carried_out(decision) for decider in self.deciders for decision in decider.decide(view))]
 

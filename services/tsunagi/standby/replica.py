@@ -21,6 +21,7 @@ lost records. A *Level-0-Ack* says up to which input the outputs are in `recover
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -433,9 +434,13 @@ class Replica:
         if self.stage is ReplicaStage.WATCH:
             self.batching.costs.on_processed(now, seconds, records)
 
-    def on_wish(self, wish: Wish) -> None:
-        """Take in what the plan wishes for the slot from now on."""
-        self._shared.wish = wish
+    def on_wish(self, wish: Wish, coming: threading.Event | None = None) -> None:
+        """Take in what the plan wishes for the slot from now on.
+
+        Args:
+            coming: set once the model of the wish is ready; None = it is, or nobody prepares it.
+        """
+        self._shared.wish, self._shared.coming = wish, coming
 
 
 def _queries(slot: Slot) -> tuple[QueryBeat, ...]:

@@ -48,6 +48,7 @@ class Shared:
         record_s: seconds that processing a record takes, until it is measured.
 
     Attributes:
+        coming: set once the model that the plan names now is ready; None = it is, or nobody prepares it.
         level0: the newest Level-0-Ack known; None = none.
         spare: whether the node has time to process records of this slot now, unless a promotion needs them.
         wall_us: the node's wall clock at its last turn, microseconds.
@@ -77,6 +78,7 @@ class Shared:
         self.new_generation = new_generation
         self.make_deciders = make_deciders
         self.preparing = preparing
+        self.coming = preparing
         self.intake = Intake(wish.tuples_per_batch)
         self.processor = Processor(slot_id, load_model, self.intake, record_s, now)
         self.succession = Succession(node, self.intake, now)

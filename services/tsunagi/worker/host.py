@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import math
 import secrets
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -301,13 +302,17 @@ class ReplicaHost:
         only = plan.assignment.slot if one else None
         for assignment, wish in self._plan.wishes(only):
             if assignment.slot in self.replicas:
-                self.replicas[assignment.slot].on_wish(wish)
+                self.replicas[assignment.slot].on_wish(wish, self._coming(wish))
             else:
                 self._take_up(assignment, wish)
         for slot, replica in self.replicas.items():
             given = self._plan.given_away(slot) if only in (None, slot) else None
             if given is not None:  # until it is released, it must not claim a slot that it should not own
                 replica.on_wish(replace(replica.wish, owner=given.owner, move=given.reason == MOVE))
+
+    def _coming(self, wish: Wish) -> threading.Event | None:
+        """Begin to make the model of a wish ready; return what is set then, None = it is ready, or there is none."""
+        return self._shelf.prepare(wish.model_sha256, wish.config.model_names) if wish.model_sha256 else None
 
     def _take_up(self, assignment: Assignment, wish: Wish) -> None:
         slot, now = assignment.slot, self._clock.monotonic()
@@ -322,7 +327,7 @@ class ReplicaHost:
             now,
             partial(make_deciders, self.settings, past=self._past),
             topic_id=self._topic_id,
-            preparing=self._shelf.prepare(wish.model_sha256, wish.config.model_names) if wish.model_sha256 else None,
+            preparing=self._coming(wish),
             record_s=0.0 if self._pace is None else self._pace.cost_s(wish.tuples_per_batch),
         )
         replica = Replica(shared, now)

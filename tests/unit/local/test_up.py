@@ -39,10 +39,20 @@ def test_every_slot_gets_a_gateway_and_a_secondary_and_one_is_idle(settings: Set
     assert worker_names(settings) == ["gw-1", "gw-2", "sec-1", "sec-2"]
 
 
-@pytest.mark.parametrize("slots", [1, 2, 16, 64])
-def test_the_scaler_keeps_as_many_workers_as_were_started(settings: Settings, slots: int) -> None:
+@pytest.mark.parametrize(("slots", "cores", "workers"), [(1, 8, 3), (2, 1, 4), (16, 1, 5), (16, 2, 10), (16, 8, 18)])
+def test_the_scaler_keeps_as_many_workers_as_were_started(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, slots: int, cores: int, workers: int
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
     fleet = settings.model_copy(update={"slots": settings.slots.model_copy(update={"count": slots})})
-    assert len(worker_names(fleet)) == fleet.scaler.kept(slots) == slots + 2
+    names = worker_names(fleet)
+    assert len(names) == len(set(names)) == fleet.scaler.kept(slots) == workers
+    assert sum(name.startswith("gw-") for name in names) == min(slots, workers - 2)
+
+
+def test_a_number_of_workers_that_is_given_counts(settings: Settings) -> None:
+    fleet = settings.model_copy(update={"scaler": settings.scaler.model_copy(update={"workers": 2})})
+    assert worker_names(fleet) == ["gw-1", "sec-1"]
 
 
 def test_a_broker_elsewhere_is_never_started(settings: Settings) -> None:

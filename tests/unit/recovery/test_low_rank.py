@@ -298,7 +298,7 @@ def test_a_large_fleet_gets_a_model_of_low_rank(monkeypatch: pytest.MonkeyPatch)
     names, edges = [f"s{place}" for place in range(n)], [f"e{place % 6}" for place in range(n)]
     dense, report = estimate(rows, names, edges=edges)
     assert report.rank == 0
-    for name, value in (("SEARCHED", 40), ("THINNED", 30), ("WHOLE_AT_MOST", 40), ("MOMENTS_AT_MOST", 40)):
+    for name, value in (("SEARCHED", 40), ("THINNED", 30), ("WHOLE_CHOSEN", 40), ("MOMENTS_AT_MOST", 40)):
         monkeypatch.setattr(estimation, name, value)
     monkeypatch.setattr(LowRank, "dense", _refused)
     model, slim = estimate(rows, names, edges=edges)
@@ -311,7 +311,7 @@ def test_a_large_fleet_gets_a_model_of_low_rank(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("steps", [12, 18, 24, 30])
 def test_a_short_history_of_a_large_fleet_is_of_low_rank_too(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole matrices of so many sensors would take gigabytes, however little is known of them."""
-    for name, value in (("SEARCHED", 40), ("THINNED", 30), ("WHOLE_AT_MOST", 40), ("MOMENTS_AT_MOST", 40)):
+    for name, value in (("SEARCHED", 40), ("THINNED", 30), ("WHOLE_CHOSEN", 40), ("MOMENTS_AT_MOST", 40)):
         monkeypatch.setattr(estimation, name, value)
     rows = sampled(covariance(60, 3, seed=9), steps, 0.9)
     model, report = estimate(rows, [f"s{place}" for place in range(60)], edges=[f"e{place % 6}" for place in range(60)])
@@ -328,7 +328,7 @@ def test_low_rank_is_taken_unless_it_errs_more() -> None:
     for error, taken in ((0.505, True), (0.52, False)):
         low = Candidate(Structure("diagonal", 0.3, 0.9, rank=8), profiled=False, squares=(error**2,))
         assert (preferred([whole, low], 2000)[0] is low) == taken
-        assert preferred([whole, low], estimation.WHOLE_AT_MOST + 1)[0] is low
+        assert preferred([whole, low], estimation.WHOLE_CHOSEN + 1)[0] is low
     assert preferred([whole], 20_000) == [whole]
     assert [tried.rank for tried in ranks_beside(low.structure, 60)] == [8, 16]
     assert ranks_beside(whole.structure, 60) == [whole.structure]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tsunagi.runtime.settings import LOCAL
-from tsunagi.scaler.rescale import GATHER_S, HUNG_S, QUIET_S, RETRY_S, Rescale, Todo, WorkerSlots
+from tsunagi.scaler.rescale import GATHER_S, HUNG_S, LOST_S, QUIET_S, RETRY_S, Rescale, Todo, WorkerSlots
 
 BOOT_S = 20.0
 SETTLE_S = 8.0
@@ -133,7 +133,9 @@ def test_nobody_is_stopped_unless_somebody_says_how_many() -> None:
 def test_a_dead_worker_is_replaced_under_a_fresh_name_and_counted() -> None:
     world = started(2)
     del world.running["worker-1"]
-    world.run(0.2)
+    world.run(LOST_S - 2 * TURN_S)
+    assert world.done("launch") == [], "its slots are being taken over, and a start would take the core that this needs"
+    world.run(4 * TURN_S)
     assert world.done("launch") == ["worker-3"]
     lost = Rescale(1, lambda _kind: BOOT_S, 0.0, 0.0)
     lost.step({"a": WorkerSlots()}, {"a": LOCAL}, (), 1.0)
@@ -258,7 +260,7 @@ def test_one_that_does_not_report_in_time_is_stopped_and_another_launched() -> N
     world.boot_s = 1000.0
     world.run(BOOT_S)
     assert world.history == [("launch", "worker-1")]
-    world.run(1.0 + RETRY_S)
+    world.run(1.0 + LOST_S)
     assert world.history == [("launch", "worker-1"), ("stop", "worker-1"), ("launch", "worker-2")]
 
 

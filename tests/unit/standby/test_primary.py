@@ -214,6 +214,7 @@ def test_settings_come_first_then_the_model_and_what_gets_lost_is_written_again(
     assert kinds(term.primary.decide(OwnerView(term.slot, wish, READ_BACK_S - 0.1))) == []
     assert kinds(term.primary.decide(OwnerView(term.slot, wish, READ_BACK_S))) == ["settings"]
     play(term.slot, [writer.settings(make_config())])
+    assert kinds(term.primary.decide(OwnerView(term.slot, wish, READ_BACK_S, model_ready=False))) == []
     assert kinds(term.primary.decide(OwnerView(term.slot, wish, READ_BACK_S))) == ["model"]
     play(term.slot, [writer.model(SHA)])
     assert kinds(term.primary.decide(OwnerView(term.slot, wish, 9.0))) == []

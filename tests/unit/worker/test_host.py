@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from pathlib import Path
+
 import pytest
 import structlog
 
+from tsunagi.recovery.errors import ModelError
+from tsunagi.recovery.model import Model
 from tsunagi.runtime import log as topics
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.columns import pack_sensors
 from tsunagi.runtime.heartbeat import ReplacedError
-from tsunagi.runtime.log import ACKS, CONTEXTS, HEARTBEATS, PLAN, RECOVERED
+from tsunagi.runtime.log import ACKS, CONTEXTS, HEARTBEATS, PLAN, RECOVERED, TUPLES
 from tsunagi.runtime.messages import (
     VERSION,
     Ack,
@@ -17,6 +23,8 @@ from tsunagi.runtime.messages import (
     Context,
     Heartbeat,
     Level0Ack,
+    LogRecord,
+    ModelTarget,
     Placement,
     Plan,
     Recovered,
@@ -25,6 +33,7 @@ from tsunagi.runtime.names import Name, pack_key
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryLog
+from tsunagi.standby.stages.base import ReplicaStage
 from tsunagi.worker.host import ReplicaHost
 from tsunagi.worker.shelf import RENEW_S
 from tsunagi.worker.slot_reader import STRAGGLERS
@@ -98,6 +107,43 @@ def test_the_store_hears_every_minute_which_models_are_in_force(monkeypatch: pyt
         host.step()
         world.clock.advance(RENEW_S / 5)
     assert len(heard) == 2
+
+
+def test_an_owner_puts_a_model_in_force_only_once_it_has_it_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the record on the slot stands still until the model is there, which others would take for a stall."""
+    read, asked = threading.Event(), threading.Event()
+
+    def load(_store: Path, sha256: str) -> Model:
+        asked.set()
+        read.wait(20.0)
+        raise ModelError(sha256)
+
+    monkeypatch.setattr("tsunagi.worker.host.load_from_store", load)
+    monkeypatch.setattr("tsunagi.worker.plan_book.has_model", lambda *_: True)
+    world = World()
+    world.assign()
+    host = world.host()
+
+    def models(seconds: float) -> list[str]:
+        for _ in range(round(seconds / 0.05)):
+            host.heartbeats.send()
+            host.step()
+            world.clock.advance(0.05)
+        said = [LogRecord.FromString(record.value or b"") for record in world.log.records(TUPLES)]
+        return [record.model.sha256 for record in said if record.WhichOneof("body") == "model"]
+
+    assert models(5.0) == []
+    assert host.replicas[0].stage is ReplicaStage.OWN
+    model = Plan(version=VERSION, model=ModelTarget(sha256="a" * 64, by="user"), serial=1)
+    world.log.append(PLAN, 0, b"model", model.SerializeToString())
+    assert models(5.0) == []
+    assert asked.is_set()
+    read.set()
+    deadline = time.monotonic() + 20.0
+    while not models(1.0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert set(models(0.1)) == {"a" * 64}
+    host.close()
 
 
 def test_only_an_edge_that_says_that_it_leaves_is_taken_for_one_that_leaves(monkeypatch: pytest.MonkeyPatch) -> None:

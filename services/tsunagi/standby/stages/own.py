@@ -152,7 +152,8 @@ class OwnStage(StageHandler):
         waiting = [] if book is None else book.awaited(book.cursor)
         due_s = DUE_INTERVALS * standby.edge_heartbeat_s  # an edge that lives has sent the next one by then
         lost = {edge: now - detector.age(edge, now) + due_s for edge in waiting if silent(edge)}
-        return OwnerView(shared.slot, shared.wish, now, detector.connected(now), lost, silent)
+        ready = shared.coming is None or shared.coming.is_set()
+        return OwnerView(shared.slot, shared.wish, now, detector.connected(now), lost, silent, model_ready=ready)
 
     # ---- records that may kill ---------------------------------------------------------------------------------
 

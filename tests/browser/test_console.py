@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.e2e.browser import SIZES, Browser, browsing
-from tests.e2e.stream import Inputs
+from tests.browser.browser import SIZES, Browser, browsing
+from tests.e2e.stream import Inputs, write_inputs
 from tests.e2e.system import Rig
 from tsunagi.broker.broker import Broker
 from tsunagi.console.access import write_user
@@ -23,6 +23,11 @@ from tsunagi.system.topics import quiet_log, read_partition
 PASSWORD = "correct horse"
 PAGES = {"/": "Fleet", "/slots": "Slots", "/sensors": "Sensors", "/queries": "Queries", "/troubles": "Troubles"}
 QUERY = "CREATE QUERY hot AS SELECT sensor, value FROM readings WHERE value > 0"
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    return write_inputs(Path(tmp_path_factory.mktemp("stream")))
 
 
 @pytest.fixture(scope="module")
