@@ -90,10 +90,13 @@ class Browser:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
+    def _logged(self, kind: str) -> list[dict[str, Any]]:
+        return list(self.driver.get_log(kind))  # type: ignore[no-untyped-call]
+
     def requests(self) -> list[str]:
         """Return the addresses that were asked for since the last call."""
         found = []
-        for entry in self.driver.get_log("performance"):
+        for entry in self._logged("performance"):
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 found.append(str(message["params"]["request"]["url"]))
@@ -101,7 +104,7 @@ class Browser:
 
     def complaints(self) -> list[str]:
         """Return the errors that the browser has logged since the last call: of scripts, and of the page's rules."""
-        return [str(entry["message"]) for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+        return [str(entry["message"]) for entry in self._logged("browser") if entry["level"] == "SEVERE"]
 
     def findings(self) -> list[str]:
         """Return what axe finds serious or critical on the page."""

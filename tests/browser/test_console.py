@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,6 +24,10 @@ from tsunagi.system.topics import quiet_log, read_partition
 PASSWORD = "correct horse"
 PAGES = {"/": "Fleet", "/slots": "Slots", "/sensors": "Sensors", "/queries": "Queries", "/troubles": "Troubles"}
 QUERY = "CREATE QUERY hot AS SELECT sensor, value FROM readings WHERE value > 0"
+
+
+def has_title(browser: Browser, title: str) -> bool:
+    return browser.text("h1") == title
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +72,7 @@ def test_every_page_in_every_size_and_colour(browser: Browser, tmp_path: Path) -
             for scheme in ("light", "dark"):
                 browser.look(size, scheme)
                 browser.open(path)
-                browser.wait(lambda title=title: browser.text("h1") == title, title)
+                browser.wait(partial(has_title, browser, title), title)
                 browser.wait(lambda: not browser.text("#link"), "the stream of news")
                 assert browser.findings() == [], (path, size, scheme)
                 width = browser.driver.execute_script("return document.documentElement.scrollWidth - innerWidth")

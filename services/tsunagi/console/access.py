@@ -16,6 +16,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 Role = Literal["viewer", "operator"]
 """A viewer sees everything. An operator may also act."""
 ROLES: tuple[Role, ...] = get_args(Role)
+"""The roles, the weaker one first."""
 SIGNER = "console-signer"
 """The file, in the state directory, whose bytes sign the cookies of sessions."""
 LEAST_PASSWORD = 8
@@ -23,6 +24,7 @@ LEAST_PASSWORD = 8
 MOST_PASSWORD = 1024
 """Greatest number of characters of a password; a longer one would only cost time."""
 _HASHER = PasswordHasher()
+"""Hashes with argon2id at the parameters that its authors recommend (RFC 9106, low memory)."""
 _NOBODY = _HASHER.hash(secrets.token_hex(16))
 """The hash that is checked for an unknown name, so that it takes as long as for a known one."""
 

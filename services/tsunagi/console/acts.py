@@ -24,7 +24,7 @@ class ActError(ValueError):
     """What was given is not what an act takes; the message names field, found and expected."""
 
 
-class Kind(NamedTuple):
+class ActKind(NamedTuple):
     """A kind of act.
 
     Attributes:
@@ -66,10 +66,13 @@ def _drop(settings: Settings, given: Mapping[str, Any], tell: Tell, write: Write
 
 
 _NUMBER: tuple[type, ...] = (int, float, type(None))
+"""The types of a field that is a number, or left out."""
 _WHOLE: tuple[type, ...] = (int, type(None))
+"""The types of a field that is a whole number, or left out."""
 _WORD: tuple[type, ...] = (str, type(None))
-ACTS: Mapping[str, Kind] = {
-    "standby": Kind(
+"""The types of a field that is a word, or left out."""
+ACTS: Mapping[str, ActKind] = {
+    "standby": ActKind(
         {
             "slot": _WHOLE,
             "batch_size": (int, str, type(None)),
@@ -80,15 +83,15 @@ ACTS: Mapping[str, Kind] = {
         },
         _standby,
     ),
-    "recovery": Kind({"eps": _NUMBER, "delta": _NUMBER, "helpers": _WHOLE, "unbounded": _WORD}, _recovery),
-    "scale": Kind({"workers": _WHOLE}, _scale),
-    "query-add": Kind({"text": (str,)}, _add),
-    "query-drop": Kind({"name": (str,)}, _drop),
+    "recovery": ActKind({"eps": _NUMBER, "delta": _NUMBER, "helpers": _WHOLE, "unbounded": _WORD}, _recovery),
+    "scale": ActKind({"workers": _WHOLE}, _scale),
+    "query-add": ActKind({"text": (str,)}, _add),
+    "query-drop": ActKind({"name": (str,)}, _drop),
 }
 """The acts by name."""
 
 
-def _checked(name: str, given: Mapping[str, Any]) -> Kind:
+def _checked(name: str, given: Mapping[str, Any]) -> ActKind:
     kind = ACTS.get(name)
     if kind is None:
         raise ActError(f"act: found {name!r}, expected one of {', '.join(ACTS)}")

@@ -14,7 +14,7 @@ TURN_S = 0.1
 """Time between two looks for news, in seconds."""
 
 
-class Text(NamedTuple):
+class FeedText(NamedTuple):
     """A feed as it was last made: its version, and its text in JSON."""
 
     version: int
@@ -33,16 +33,16 @@ class Feed:
         self._make = make
         self._every_s = every_s
         self._made_at = float("-inf")
-        self._text = Text(0, "null")
+        self._text = FeedText(0, "null")
 
-    def now(self) -> Text:
+    def now(self) -> FeedText:
         """Return the feed, made anew if it is time to."""
         now = time.monotonic()
         if now - self._made_at >= self._every_s:
             self._made_at = now
             text = as_json(self._make())
             if text != self._text.text:
-                self._text = Text(self._text.version + 1, text)
+                self._text = FeedText(self._text.version + 1, text)
         return self._text
 
 

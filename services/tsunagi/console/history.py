@@ -26,7 +26,7 @@ HOUR_US = 3_600_000_000
 
 
 @dataclass(slots=True)
-class History:
+class SensorHistory:
     """The past of a sensor, as lists in the order of time.
 
     Attributes:
@@ -82,13 +82,13 @@ def thinned(values: Floats, quality: Bytes, points: int) -> list[int]:
     return sorted(kept)
 
 
-def read_history(log: Log, settings: Settings, table: SensorTable, sensor: Sensor, hours: float) -> History:
+def read_history(log: Log, settings: Settings, table: SensorTable, sensor: Sensor, hours: float) -> SensorHistory:
     """Return the last hours of a sensor.
 
     Raises:
         LogError: the log does not answer.
     """
-    found = History()
+    found = SensorHistory()
     reader = log.reader()
     try:
         at, found.whole = _begin(reader, log, settings, int(hours * HOUR_US))

@@ -171,14 +171,14 @@ def _loads(settings: Settings, table: SensorTable) -> list[int]:
 
 
 def add_queries(
-    settings: Settings, given: Sequence[str], tell: Tell, begin: str = "", write: Write = write_plan
+    settings: Settings, given: Sequence[str], tell: Tell, begin: str = "", write: Write | None = None
 ) -> None:
     """Add statements to the running system, or replace those of the same names.
 
     Args:
         begin: the event time from which queries are filled from what the log still holds: a moment, or a length of time
             before the newest result, such as 24h; "" = they begin at the present.
-        write: writes the records.
+        write: writes the records; None = to the log.
 
     Raises:
         QueryError, QueryAskError: a statement cannot be understood, or stands in `[query] files`.
@@ -187,7 +187,7 @@ def add_queries(
     add_definitions(settings, read_given(given), tell, begin, write)
 
 
-def add_statements(settings: Settings, text: str, tell: Tell, write: Write = write_plan) -> None:
+def add_statements(settings: Settings, text: str, tell: Tell, write: Write | None = None) -> None:
     """Do the same as `add_queries` with statements in a text.
 
     Raises:
@@ -197,7 +197,7 @@ def add_statements(settings: Settings, text: str, tell: Tell, write: Write = wri
 
 
 def add_definitions(
-    settings: Settings, new: Sequence[Definition], tell: Tell, begin: str = "", write: Write = write_plan
+    settings: Settings, new: Sequence[Definition], tell: Tell, begin: str = "", write: Write | None = None
 ) -> None:
     """Do the same as `add_queries` with statements that have been read.
 
@@ -224,7 +224,7 @@ def add_definitions(
     if begin and not any(item.name in published for item in new):
         raise QueryAskError("--from: found no CREATE QUERY: a view is filled with the queries that read it")
     changes = {item.name: _change(item.name, item.text, from_us if item.name in published else 0) for item in new}
-    write(settings, {f"query/{name}": change for name, change in changes.items()})
+    (write or write_plan)(settings, {f"query/{name}": change for name, change in changes.items()})
     for item in new:
         said = "replaced" if item.name in added else "added"
         filled = changes[item.name].query.from_us
@@ -268,11 +268,11 @@ def _moment(time_us: int) -> str:
     return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def drop_query(settings: Settings, name: str, tell: Tell, write: Write = write_plan) -> None:
+def drop_query(settings: Settings, name: str, tell: Tell, write: Write | None = None) -> None:
     """Drop a statement of the running system.
 
     Args:
-        write: writes the record.
+        write: writes the record; None = to the log.
 
     Raises:
         QueryAskError: there is none of this name, or another one reads it.
@@ -289,7 +289,7 @@ def drop_query(settings: Settings, name: str, tell: Tell, write: Write = write_p
     readers = [item.name for item in [*added.values(), *files] if name in item.reads and item.name != name]
     if readers:
         raise QueryAskError(f"query {name}: {', '.join(readers)} would have nothing to read; drop that first")
-    write(settings, {f"query/{name}": _change(name, "")})
+    (write or write_plan)(settings, {f"query/{name}": _change(name, "")})
     tell(f"{name}: dropped")
 
 

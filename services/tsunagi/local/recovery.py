@@ -26,12 +26,12 @@ class RecoveryTargetError(ValueError):
     """A value that is asked for is impossible."""
 
 
-def ask(settings: Settings, fields: dict[str, Any], tell: Callable[[str], None], write: Write = write_plan) -> None:
+def ask(settings: Settings, fields: dict[str, Any], tell: Callable[[str], None], write: Write | None = None) -> None:
     """Write the target of the recovery to `plan`; a field that is not given is as the settings say.
 
     Args:
         fields: fields of `RecoveryTarget`; if empty, all are again as the settings say.
-        write: writes the record.
+        write: writes the record; None = to the log.
 
     Raises:
         RecoveryTargetError: a value is impossible.
@@ -43,7 +43,7 @@ def ask(settings: Settings, fields: dict[str, Any], tell: Callable[[str], None],
         first = error.errors()[0]
         raise RecoveryTargetError(f"--{first['loc'][0]}: found {first['input']!r}: {first['msg']}") from None
     target = RecoveryTarget(as_configured=not fields, **fields)
-    write(settings, {"recovery": Plan(version=VERSION, recovery=target)})
+    (write or write_plan)(settings, {"recovery": Plan(version=VERSION, recovery=target)})
     tell(
         f"eps {aimed.eps:g}, delta {aimed.delta:g}, at most {aimed.helpers} helpers a slot; "
         f"values wider than eps: {aimed.unbounded}"

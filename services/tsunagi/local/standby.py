@@ -22,14 +22,14 @@ def ask(
     slots: Sequence[int],
     fields: dict[str, Any],
     tell: Callable[[str], None],
-    write: Write = write_plan,
+    write: Write | None = None,
 ) -> None:
     """Write the targets of slots' secondaries to `plan`; a field that is not given is as the settings say.
 
     Args:
         slots: the slots to change; empty means all.
         fields: fields of `Target`; if empty, all are again as the settings say.
-        write: writes the records.
+        write: writes the records; None = to the log.
 
     Raises:
         TargetError: a slot or a value is impossible.
@@ -40,7 +40,9 @@ def ask(
         if not 0 <= slot < count:
             raise TargetError(f"--slot: found {slot}, expected 0 to {count - 1}")
     wanted = [(slot, _merged(settings.standby.target(slot), fields)) for slot in slots or range(count)]
-    write(settings, {f"target/{slot}": Plan(version=VERSION, target=_message(slot, fields)) for slot, _ in wanted})
+    (write or write_plan)(
+        settings, {f"target/{slot}": Plan(version=VERSION, target=_message(slot, fields)) for slot, _ in wanted}
+    )
     for slot, target in wanted:
         tell(
             f"slot {slot}: batch size {target.batch_size}, policy {target.policy}, at most {target.max_bandwidth:g} "

@@ -24,13 +24,13 @@ def ask(
     tell: Callable[[str], None],
     *,
     auto: bool = False,
-    write: Write = write_plan,
+    write: Write | None = None,
 ) -> None:
     """Write to `plan` how many workers of each type are wanted.
 
     Args:
         kinds: a text TYPE=N for each type.
-        write: writes the record.
+        write: writes the record; None = to the log.
 
     Raises:
         ScaleError: nothing is asked for, or something impossible.
@@ -40,7 +40,7 @@ def ask(
     if auto == bool(wanted):
         raise ScaleError(f"found {'both' if auto else 'none'}, expected --workers or --type, or --auto alone")
     asked = Workers(as_configured=auto, count=wanted, by=OPERATOR)
-    write(settings, {"workers": Plan(version=VERSION, workers=asked)})
+    (write or write_plan)(settings, {"workers": Plan(version=VERSION, workers=asked)})
     if auto:
         tell("workers: as [scaler] says")
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tsunagi.console.history import History, thinned
+from tsunagi.console.history import SensorHistory, thinned
 
 
 def test_few_points_are_all_drawn() -> None:
@@ -23,6 +23,6 @@ def test_extremes_and_changes_of_quality_are_kept() -> None:
 
 
 def test_a_value_that_is_not_known_is_null() -> None:
-    history = History([1_000_000], [float("nan")], [0.0], [0.0], [3])
+    history = SensorHistory([1_000_000], [float("nan")], [0.0], [0.0], [3])
     found = history.as_json(10)
     assert (found["time_s"], found["value"], found["quality"]) == ([1.0], [None], ["unmodelled"])

@@ -114,4 +114,4 @@ def test_what_could_not_be_installed_is_named(machine: Machine) -> None:
 
 def test_an_unknown_purpose_is_refused(machine: Machine) -> None:
     done = machine.setup("--for", "fun")
-    assert (done.returncode, done.stderr) == (2, "setup: --for: found 'fun', expected test or containers\n")
+    assert (done.returncode, done.stderr) == (2, "setup: --for: found 'fun', expected test, browser or containers\n")

@@ -78,4 +78,6 @@ def test_an_edge_loads_nothing_heavy(kind: str, tmp_path: Path) -> None:
     lock = re.findall(r"^([A-Za-z0-9._-]+)==", (ROOT / "deploy/edge/requirements.lock").read_text(), re.MULTILINE)
     distributions = importlib.metadata.packages_distributions()
     packages = {name.lower().replace("_", "-") for module in loaded for name in distributions.get(module, [])}
-    assert packages - set(lock) - {"setuptools", "tsunagi-stream"} == set(), "the base install does not bring these"
+    # paho-mqtt takes pysocks where it is there, as here, where what drives a browser brings it.
+    others = packages - set(lock) - {"setuptools", "tsunagi-stream", "pysocks"}
+    assert others == set(), "the base install does not bring these"

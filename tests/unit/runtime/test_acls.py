@@ -34,7 +34,7 @@ def test_an_edge_may_do_four_things() -> None:
 
 def test_who_decides_and_who_only_looks() -> None:
     writers = {topic: {role for role in WRITES if topic in WRITES[role]} for topic in TOPICS}
-    assert writers[PLAN] == {"scaler", "learner", "gateway"}  # a slot's owner asks there for helpers
+    assert writers[PLAN] == {"scaler", "learner", "gateway", "console"}  # a slot's owner asks there for helpers
     assert writers[RECOVERED] == writers[CONTEXTS] == {"gateway"}
     assert writers[ACKS] == {"gateway", "spark"}
     assert writers[TUPLES] == {"edge", "gateway"}
