@@ -31,7 +31,7 @@ from tsunagi.runtime.log import LogError
 
 STATIC = Path(__file__).with_name("static")
 """The files of the pages."""
-PAGES = ("/", "/slots", "/sensors", "/queries", "/troubles")
+PAGES = ("/", "/slots", "/sensors", "/queries", "/cost", "/troubles")
 """The addresses of pages. All of them are the same file, whose script shows the one that is asked for."""
 COOKIE = "tsunagi-console"
 """The name of the cookie that holds a session."""
@@ -112,6 +112,7 @@ class Console:
             "places": Feed(observer.places, 2.0),
             "slots": Feed(observer.slots, 0.2),
             "queries": Feed(observer.queries, 0.5),
+            "cost": Feed(observer.cost, 1.0),
             "troubles": Feed(observer.troubles, 0.5),
         }
 

@@ -61,6 +61,7 @@ def view_of(fleet: Fleet, slots: int, now_us: int) -> dict[str, Any]:
                 "leaving": beat.message.leaving,
                 "pid": beat.message.pid,
                 "host": beat.message.metrics_host,
+                "metrics_port": beat.message.metrics_port,
                 "overloaded_s": round(beat.message.overloaded_ms / 1000, 1),
                 "slots": {str(part.slot): part.role for part in beat.message.slots},
             }

@@ -13,6 +13,7 @@ from tsunagi.console.following import Following
 from tsunagi.console.history import number
 from tsunagi.console.nodes import Nodes
 from tsunagi.console.results import ResultsFollower
+from tsunagi.console.spending import Spending, SpendingFollower
 from tsunagi.console.tails import Tails
 from tsunagi.console.takeovers import Takeovers
 from tsunagi.console.values import Values
@@ -38,11 +39,13 @@ class Observer:
         self.values = Values(table)
         self._takeovers = Takeovers()
         self._asides = Asides()
+        self._spending = Spending(settings)
         self._nodes: dict[str, Any] = {}
         self._tails = Tails(log, settings, logger)
         self._followings = {
             "heartbeats": Following("heartbeats", lambda: Nodes(log, self._takeovers, self._put), logger),
             "results": Following("results", lambda: ResultsFollower(log, settings, self.values), logger),
+            "the scaler": Following("the scaler", lambda: SpendingFollower(self._spending, self._scaler), logger),
             "dead letters": Following("dead letters", lambda: AsidesFollower(log, self._asides), logger),
         }
 
@@ -60,6 +63,13 @@ class Observer:
 
     def _put(self, view: dict[str, Any]) -> None:
         self._nodes = view
+
+    def _scaler(self) -> str:
+        """Return where the scaler's metrics are; "" = none lives."""
+        for node in self._nodes.get("nodes", ()):
+            if node["role"] == "scaler" and node["alive"] and node["metrics_port"]:
+                return f"{node['host'] or '127.0.0.1'}:{node['metrics_port']}"
+        return ""
 
     def faults(self) -> list[dict[str, Any]]:
         """Return what cannot be read at present, and why."""
@@ -103,6 +113,10 @@ class Observer:
     def troubles(self) -> dict[str, Any]:
         """Return what was set aside, and what is wrong with nodes and slots."""
         return self._asides.view() | {"faults": self.faults()}
+
+    def cost(self) -> dict[str, Any]:
+        """Return load, forecast and workers of the last hours, and what they cost."""
+        return self._spending.view()
 
     def queries(self) -> list[dict[str, Any]]:
         """Return what the Spark job says of each query."""

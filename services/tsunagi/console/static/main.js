@@ -1,12 +1,13 @@
 // Shows the page that the address names, and keeps one stream of news for it.
 import { h, say } from "./dom.js";
+import * as cost from "./cost.js";
 import * as fleet from "./fleet.js";
 import * as slots from "./slots.js";
 import * as sensors from "./sensors.js";
 import * as queries from "./queries.js";
 import * as troubles from "./troubles.js";
 
-const PAGES = { "/": fleet, "/slots": slots, "/sensors": sensors, "/queries": queries, "/troubles": troubles };
+const PAGES = { "/": fleet, "/slots": slots, "/sensors": sensors, "/queries": queries, "/cost": cost, "/troubles": troubles };
 const main = document.getElementById("main");
 const link = document.getElementById("link");
 const who = document.getElementById("who");

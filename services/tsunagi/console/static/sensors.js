@@ -1,5 +1,6 @@
 // Search of sensors; of one of them its last hours: value, band, quality, and truths that came late.
 import { QUALITIES, Cards, Table, ago, h, number, quality, say, sensorLink, whole } from "./dom.js";
+import { colours, library } from "./chart.js";
 import { ask, go } from "./main.js";
 
 export const TITLE = "Sensors";
@@ -78,27 +79,14 @@ function one(main, name, hours) {
   return { close: () => { ended = true; clearInterval(timer); clearInterval(again); if (plot) plot.destroy(); } };
 }
 
-let loading = null;
-
-/** Load the library of charts, once. */
-function library() {
-  loading ||= new Promise((done, failed) => {
-    document.head.append(h("link", { rel: "stylesheet", href: "/static/uplot/uPlot.min.css" }));
-    document.head.append(h("script", { src: "/static/uplot/uPlot.iife.min.js", onload: done, onerror: () => failed(new Error("the library of charts does not load")) }));
-  });
-  return loading;
-}
-
 function chartOf(place, found) {
-  const style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+  const { colour, axis } = colours();
   const measured = found.value.map((value, at) => (found.quality[at] === "exact" || found.quality[at] === "unmodelled" ? value : null));
   const estimated = found.value.map((value, at) => (found.quality[at] === "bounded" || found.quality[at] === "unbounded" ? value : null));
   const low = found.value.map((value, at) => (value === null ? null : value - (found.bound[at] || 0)));
   const high = found.value.map((value, at) => (value === null ? null : value + (found.bound[at] || 0)));
   const late = new Map(found.late);
   const truths = found.time_s.map((at) => (late.has(at) ? late.get(at) : null));
-  const axis = { stroke: colour("soft"), grid: { stroke: colour("line") }, ticks: { stroke: colour("line") } };
   const options = {
     width: place.clientWidth - 20, height: 320, axes: [axis, axis],
     series: [{}, { label: "measured", stroke: colour("exact"), width: 1.5 }, { label: "estimated", stroke: colour("bounded"), width: 1.5, dash: [5, 3] },
