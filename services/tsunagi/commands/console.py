@@ -18,15 +18,18 @@ def console() -> None:
 
 
 @console.command("run")
-def run() -> None:
+@click.option("--chaos", is_flag=True, help="Let whoever may act kill processes of this machine, to see what happens.")
+def run(chaos: bool) -> None:
     """Run the console until it is stopped.
 
     It shows edges, slots, takeovers, sensors, queries and troubles as pages, at the address of [console]. It reads the
     log as any consumer does: when it ends, nothing else changes.
 
-    Example: tsunagi console run
+    \b
+    tsunagi console run
+    tsunagi console run --chaos
     """
-    serve("console", "tsunagi.console.service")
+    serve("console", "tsunagi.console.service", chaos=chaos)
 
 
 @console.command("user")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hmac
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import structlog
 from limits import RateLimitItemPerMinute
 from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
@@ -28,6 +30,7 @@ from tsunagi.console.feeds import Feed, events
 from tsunagi.console.history import read_history
 from tsunagi.console.observer import Observer
 from tsunagi.runtime.log import LogError
+from tsunagi.system import processes
 
 STATIC = Path(__file__).with_name("static")
 """The files of the pages."""
@@ -37,6 +40,8 @@ COOKIE = "tsunagi-console"
 """The name of the cookie that holds a session."""
 SESSION_S = 12 * 3600
 """A login holds for so long, in seconds."""
+KILLED = frozenset({"worker", "edge", "spark", "scaler", "learner"})
+"""The roles of processes that may be killed."""
 MOST_BODY = 65_536
 """A request's body may have so many bytes."""
 LOGINS = RateLimitItemPerMinute(10)
@@ -99,12 +104,16 @@ class Console:
         observer: what is known of the system.
         users: the file of users; None = nobody logs in, and everybody is a viewer.
         stopping: tells whether the process is about to end, so that streams end too.
+        chaos: whether processes of this machine may be killed, to see what happens then.
     """
 
-    def __init__(self, observer: Observer, users: Path | None, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self, observer: Observer, users: Path | None, stopping: Callable[[], bool], *, chaos: bool = False
+    ) -> None:
         self._observer = observer
         self._users = users
         self._stopping = stopping
+        self._chaos = chaos
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
         self._rows: dict[str, Feed] = {}  # of the queries that somebody has looked at
         self._feeds: dict[str, Feed] = {
@@ -165,6 +174,7 @@ class Console:
                 "user": None if user is None else user[0],
                 "role": None if user is None else user[1],
                 "login": self._users is not None,
+                "kills": user is not None and self._may_kill(user[1]),
             },
             headers=_FRESH,
         )
@@ -265,6 +275,24 @@ class Console:
         except ValueError as error:
             raise HTTPException(400, str(error)) from None
 
+    async def kill(self, request: Request) -> Response:
+        """Kill a process of this machine (SIGKILL), if this console was started with `--chaos`."""
+        given = await self._posted(request)
+        user, role = self._viewer(request)
+        if not self._may_kill(role):
+            raise HTTPException(403, "only an operator may do that, on a console that was started with --chaos")
+        self._limit(ACTS_A_MINUTE, "act", request)
+        node, state = given.get("node"), self._observer.settings.state
+        found = next((item for item in processes.list_processes(state) if item.node == node), None)
+        if found is None or found.role not in KILLED or not await run_in_threadpool(processes.kill, found):
+            raise HTTPException(404, "no process of this name runs on the console's machine")
+        structlog.get_logger("tsunagi.console").warning("killed", node=node, by=user or "somebody")
+        return JSONResponse({"killed": node, "at_us": time.time_ns() // 1000})
+
+    def _may_kill(self, role: access.Role) -> bool:
+        """Return whether somebody may kill: an operator; where nobody logs in, everybody who sees the page."""
+        return self._chaos and (role == "operator" or self._users is None)
+
 
 def _number(request: Request, name: str, default: float, most: float) -> float:
     try:
@@ -292,7 +320,13 @@ async def _no_log(_: Request, error: Exception) -> Response:
 
 
 def make_app(
-    observer: Observer, users: Path | None, secret: str, hosts: list[str], stopping: Callable[[], bool]
+    observer: Observer,
+    users: Path | None,
+    secret: str,
+    hosts: list[str],
+    stopping: Callable[[], bool],
+    *,
+    chaos: bool = False,
 ) -> Starlette:
     """Return the application.
 
@@ -301,8 +335,9 @@ def make_app(
         secret: signs the cookies of sessions.
         hosts: the names by which browsers may ask for it; others are refused, so that a foreign page cannot make a name
             of its own point to this address (DNS rebinding).
+        chaos: whether processes of this machine may be killed.
     """
-    console = Console(observer, users, stopping)
+    console = Console(observer, users, stopping, chaos=chaos)
     routes = [
         *(Route(path, console.page) for path in PAGES),
         Route("/api/me", console.me),
@@ -313,6 +348,7 @@ def make_app(
         Route("/api/sensor", console.sensor),
         Route("/api/history", console.history),
         Route("/api/acts/{name}", console.act, methods=["POST"]),
+        Route("/api/kill", console.kill, methods=["POST"]),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
     middleware = [

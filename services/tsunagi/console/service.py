@@ -35,8 +35,11 @@ class ConsoleError(ValueError):
     """The console cannot listen on the address that [console] gives."""
 
 
-def run(settings: Settings) -> int:
+def run(settings: Settings, *, chaos: bool = False) -> int:
     """Run the console until it is told to stop; return 0.
+
+    Args:
+        chaos: whether processes of this machine may be killed, to see what happens then.
 
     Raises:
         ConfigError, SensorsError, UsersError: the settings, the sensors table or the file of users cannot be used.
@@ -60,7 +63,7 @@ def run(settings: Settings) -> int:
     belong(settings, signed)
     observer = Observer(settings, signed, sensors_in_force(signed, settings), logger)
     health = HealthServer(settings.metrics.host, settings.metrics.port, lambda: ready(observer))
-    app = make_app(observer, users, session_secret(settings.state), names_of(wanted), stop.is_set)
+    app = make_app(observer, users, session_secret(settings.state), names_of(wanted), stop.is_set, chaos=chaos)
     config = uvicorn.Config(
         app,
         log_config=None,

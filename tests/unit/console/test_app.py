@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
 import threading
 import time
@@ -23,6 +24,7 @@ from tsunagi.runtime.clock import SystemClock
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.testing import MemoryLog
+from tsunagi.system import processes
 
 PASSWORD = "correct horse"
 HOSTILE = '<img src=x onerror="alert(1)">'
@@ -77,10 +79,10 @@ class Browser:
 
 
 @contextmanager
-def console(users: Path | None = None) -> Iterator[Browser]:
-    observer = Observer(Settings(), MemoryLog(SystemClock(), {}), TABLE, structlog.get_logger())
+def console(users: Path | None = None, *, chaos: bool = False, state: Path = Path("nowhere")) -> Iterator[Browser]:
+    observer = Observer(Settings(state=state), MemoryLog(SystemClock(), {}), TABLE, structlog.get_logger())
     listening = socket.create_server(("127.0.0.1", 0))
-    app = make_app(observer, users, "secret" * 10, ["127.0.0.1", "localhost"], lambda: False)
+    app = make_app(observer, users, "secret" * 10, ["127.0.0.1", "localhost"], lambda: False, chaos=chaos)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
@@ -181,7 +183,7 @@ def test_with_users_nothing_is_seen_before_a_login(closed: tuple[Browser, Path])
     browser, _ = closed
     for path in ("/api/events?feeds=fleet", "/api/sensors", "/api/sensor?name=s1", "/api/history?name=s1"):
         assert browser.ask(path).status == 401, path
-    assert browser.ask("/api/me").json == {"user": None, "role": None, "login": True}
+    assert browser.ask("/api/me").json == {"user": None, "role": None, "login": True, "kills": False}
     assert browser.login("anna", "wrong password").status == 403
     assert browser.ask("/api/sensors").status == 401
     assert browser.login("anna").json == {"user": "anna", "role": "viewer"}
@@ -244,3 +246,32 @@ def test_a_viewer_cannot_act_and_an_operator_sees_first_what_it_does(closed: tup
 
 def test_without_users_nobody_acts(open_console: Browser) -> None:
     assert open_console.ask("/api/acts/scale", {"preview": False, "fields": {"workers": 4}}).status == 403
+
+
+def test_processes_are_killed_only_where_that_was_asked_for_and_only_those_of_this_system(tmp_path: Path) -> None:
+    with console() as browser:
+        assert browser.ask("/api/me").json["kills"] is False
+        assert browser.ask("/api/kill", {"node": "gw-1"}).status == 403
+    worker = processes.spawn(tmp_path, "gw-1", "worker", ["sleep", "600"], os.environ)
+    broker = processes.spawn(tmp_path, "kafka", "broker", ["sleep", "600"], os.environ)
+    try:
+        with console(chaos=True, state=tmp_path) as browser:
+            assert browser.ask("/api/me").json["kills"] is True
+            assert browser.ask("/api/kill", {"node": "gw-1"}, Origin="http://evil.example").status == 403
+            assert browser.ask("/api/kill", {"node": "kafka"}).status == 404
+            assert browser.ask("/api/kill", {"node": "nobody"}).status == 404
+            assert browser.ask("/api/kill", {"node": "gw-1"}).json["killed"] == "gw-1"
+        deadline = time.monotonic() + 10.0
+        while processes.alive(worker) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert (processes.alive(worker), processes.alive(broker)) == (False, True)
+    finally:
+        processes.terminate([worker, broker])
+
+
+def test_a_viewer_kills_nothing(closed: tuple[Browser, Path]) -> None:
+    _, users = closed
+    with console(users, chaos=True) as browser:
+        browser.login("anna")
+        assert browser.ask("/api/me").json["kills"] is False
+        assert browser.ask("/api/kill", {"node": "gw-1"}).status == 403

@@ -61,6 +61,7 @@ export class Table {
 function put(cell, content) {
   if (content instanceof Node) {
     const before = cell.firstChild;
+    if (before === content) return;
     if (!before || before.nodeType === Node.TEXT_NODE || before.outerHTML !== content.outerHTML) cell.replaceChildren(content);
   } else say(cell, content ?? "");
 }

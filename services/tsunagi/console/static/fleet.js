@@ -1,5 +1,6 @@
 // Edges and their sensors, how much of the results is exact, and a map where the sensors table has lat and lon.
 import { actForm } from "./acts.js";
+import { killButton } from "./kill.js";
 import { QUALITIES, Cards, Table, ago, bar, h, number, say, whole } from "./dom.js";
 
 export const TITLE = "Fleet";
@@ -20,6 +21,7 @@ export function open(main, me) {
     ["results", "", (item) => bar(item, item.sensors)],
     ...QUALITIES.map((name) => [name, "n", (item) => (item[name] ? h("span", { class: name }, whole(item[name])) : "0")]),
     ["not exact for", "n", (item) => ago(item.since_us)],
+    ...(me.kills ? [["", "", (item) => killButton(item.edge)]] : []),
   ]);
   const map = document.createElementNS(SPACE, "svg");
   const mapped = h("section", { hidden: true, "aria-label": "Map" }, h("h2", {}, "Map"));

@@ -1,5 +1,6 @@
 // Who owns each slot and who stands by; takeovers as they happen.
 import { actForm } from "./acts.js";
+import { killButton } from "./kill.js";
 import { Cards, Table, clock, h, seconds, whole } from "./dom.js";
 
 export const TITLE = "Slots";
@@ -43,6 +44,7 @@ export function open(main, me) {
     ["overloaded", "", (item) => (item.overloaded_s ? `for ${item.overloaded_s} s` : "")],
     ["slots", "wrap", (item) => Object.entries(item.slots).map(([slot, role]) => `${slot} ${role}`).join(", ")],
     ["process", "", (item) => `${item.host} ${item.pid}`],
+    ...(me.kills ? [["", "", (item) => killButton(item.node)]] : []),
   ]);
   const live = h("p", { class: "note", role: "log", "aria-live": "polite" });
   main.append(cards.element, h("h2", {}, "Takeovers"), live, takeovers.element, h("h2", {}, "Slots"), slots.element);
