@@ -8,6 +8,7 @@ from typing import Any
 
 from structlog.stdlib import BoundLogger
 
+from tsunagi.console.alerts import Alerts, AlertsFollower
 from tsunagi.console.asides import Asides, AsidesFollower
 from tsunagi.console.following import Following
 from tsunagi.console.history import number
@@ -40,6 +41,7 @@ class Observer:
         self._takeovers = Takeovers()
         self._asides = Asides()
         self._spending = Spending(settings)
+        self._alerts = Alerts()
         self._nodes: dict[str, Any] = {}
         self._tails = Tails(log, settings, logger)
         self._followings = {
@@ -48,6 +50,10 @@ class Observer:
             "the scaler": Following("the scaler", lambda: SpendingFollower(self._spending, self._scaler), logger),
             "dead letters": Following("dead letters", lambda: AsidesFollower(log, self._asides), logger),
         }
+
+        address = settings.console.prometheus
+        if address:
+            self._followings["alerts"] = Following("alerts", lambda: AlertsFollower(address, self._alerts), logger)
 
     def start(self) -> None:
         """Begin to follow."""
@@ -111,8 +117,9 @@ class Observer:
         }
 
     def troubles(self) -> dict[str, Any]:
-        """Return what was set aside, and what is wrong with nodes and slots."""
-        return self._asides.view() | {"faults": self.faults()}
+        """Return the alerts (None = nobody was named who knows them), and what was set aside."""
+        alerts = self._alerts.view() if self.settings.console.prometheus else None
+        return self._asides.view() | {"alerts": alerts, "faults": self.faults()}
 
     def cost(self) -> dict[str, Any]:
         """Return load, forecast and workers of the last hours, and what they cost."""

@@ -23,10 +23,22 @@ export function open(main) {
     ["value", "wrap", (item) => h("code", {}, item.value)],
     ["bytes", "n", (item) => whole(item.bytes)],
   ]);
+  const alerts = new Table("Alerts", [
+    ["state", "", (item) => h("span", { class: item.state === "firing" ? "bad" : "soft" }, item.state)],
+    ["severity", "", (item) => item.severity],
+    ["alert", "", (item) => item.alert],
+    ["since", "", (item) => new Date(item.since).toLocaleTimeString("en-GB")],
+    ["what it says", "wrap", (item) => item.summary],
+    ["what to do", "wrap", (item) => item.description],
+  ], "none fires");
+  const unknown = h("p", { class: "note" }, "No Prometheus is named ([console] prometheus), so alerts are not shown.");
   const told = h("p", { class: "note" });
-  main.append(told, h("h2", {}, "Dead letters by reason"), reasons.element, h("h2", {}, "Late values by edge"), late.element,
+  main.append(h("h2", {}, "Alerts"), unknown, alerts.element, told, h("h2", {}, "Dead letters by reason"), reasons.element, h("h2", {}, "Late values by edge"), late.element,
     h("h2", {}, "Newest dead letters"), letters.element);
   const take = (news) => {
+    unknown.hidden = news.alerts !== null;
+    alerts.element.hidden = news.alerts === null;
+    alerts.show(news.alerts || [], (item) => `${item.alert}/${item.summary}`);
     const from = Object.entries(news.counted_from).map(([topic, offset]) => `${topic} ${offset} to ${news.ends[topic]}`);
     told.textContent = `Counted: ${from.join(", ")}.`;
     reasons.show(news.reasons, (item) => `${item.topic}/${item.reason}`);

@@ -22,6 +22,11 @@ class ConsoleSettings(Section):
         default_factory=list, description="further host names by which browsers reach it, such as tsunagi.example.org"
     )
     users: str = Field("", description="file of users (`tsunagi console user`); empty = everybody sees, nobody acts")
+    prometheus: str = Field(
+        "",
+        description="address of a Prometheus whose alerts are shown, such as http://127.0.0.1:9090; empty = none",
+        pattern=r"^(https?://[^\s/]+.*)?$",
+    )
     public: bool = Field(default=False, description="let everybody see it who reaches an address beyond this machine")
 
     @property
