@@ -73,7 +73,7 @@ class AlertsFollower:
             return
         self._next = time.monotonic() + LOOK_S
         try:
-            with urllib.request.urlopen(f"{self._address}/api/v1/alerts", timeout=_ASK_S) as answer:
+            with urllib.request.urlopen(f"{self._address}/api/v1/alerts", timeout=_ASK_S) as answer:  # noqa: S310
                 self._alerts.take(answer.read(_MOST_BYTES).decode("utf-8", "replace"))
         except (OSError, ValueError) as error:
             raise LogError(f"{self._address} ([console] prometheus) does not answer: {error}") from None
