@@ -136,29 +136,12 @@ class Observer:
 
     def find(self, text: str, edge: str, quality: str) -> dict[str, Any]:
         """Return sensors whose name or group contains a text, of one edge and one quality if they are given."""
-        wanted, table, qualities = text.casefold(), self.values.table, self.values.qualities()
-        found = [
-            (sensor, word)
-            for sensor, word in zip(table.sensors, qualities, strict=False)
-            if word
-            and (not edge or sensor.edge == edge)
-            and (not quality or word == quality)
-            and (not wanted or wanted in sensor.name.casefold() or wanted in sensor.group.casefold())
-        ]
-        return {
-            "found": len(found),
-            "sensors": [
-                {
-                    "sensor": sensor.name,
-                    "edge": sensor.edge,
-                    "group": sensor.group,
-                    "unit": sensor.unit,
-                    "quality": word,
-                }
-                | self._newest(sensor)
-                for sensor, word in found[:MOST_FOUND]
-            ],
-        }
+        ids, table = self.values.select(text, edge, quality), self.values.table
+        return {"found": len(ids), "sensors": [self._line(table.sensors[place]) for place in ids[:MOST_FOUND]]}
+
+    def _line(self, sensor: Sensor) -> dict[str, Any]:
+        names = {"sensor": sensor.name, "edge": sensor.edge, "group": sensor.group, "unit": sensor.unit}
+        return names | {"quality": self.values.quality(sensor.id)} | self._newest(sensor)
 
     def _newest(self, sensor: Sensor) -> dict[str, Any]:
         found = self.values.newest(sensor.id)
@@ -177,16 +160,8 @@ class Observer:
 
     def about(self, sensor: Sensor) -> dict[str, Any]:
         """Return what is known of a sensor now."""
-        word = self.values.qualities()[sensor.id]
         attributes = dict(zip(self.values.table.attributes, sensor.attributes, strict=False))
-        return {
-            "sensor": sensor.name,
-            "edge": sensor.edge,
-            "group": sensor.group,
-            "unit": sensor.unit,
-            "quality": word,
-            "attributes": attributes,
-        } | self._newest(sensor)
+        return self._line(sensor) | {"attributes": attributes}
 
     def places(self) -> list[list[Any]]:
         """Return [sensor, lat, lon, quality] of the sensors whose row has both as numbers."""

@@ -69,6 +69,7 @@ class Values:
             number = {edge: place for place, edge in enumerate(self._edges)}
             self._edge_of = np.array([number.get(sensor.edge, _NEVER) for sensor in table.sensors], dtype=np.intp)
             self._there = self._edge_of >= 0
+            self._words = [f"{sensor.name}\0{sensor.group}".casefold() for sensor in table.sensors]
 
     @property
     def table(self) -> SensorTable:
@@ -137,6 +138,28 @@ class Values:
             | {"since_us": int(at) if at < np.iinfo(np.int64).max else None}
             for name, row, at in zip(self._edges, counts, since, strict=True)
         }
+
+    def select(self, text: str, edge: str, quality: str) -> list[int]:
+        """Return the ids of sensors whose name or group contains a text, of one edge and one quality if those are given.
+
+        Args:
+            quality: the quality of the newest result; "missing" = there was none.
+        """
+        with self._lock:
+            found = self._there.copy()
+            if edge:
+                found &= self._edge_of == (self._edges.index(edge) if edge in self._edges else len(self._edges))
+            if quality:
+                number = _WORDS.index(quality) if quality in _WORDS else len(_WORDS)
+                found &= self._quality[: len(found)] == (_NEVER if quality == _WORDS[-1] else number)
+            words, wanted = self._words, text.casefold()
+        ids: list[int] = np.flatnonzero(found).tolist()
+        return [sensor for sensor in ids if wanted in words[sensor]] if wanted else ids
+
+    def quality(self, sensor: int) -> str:
+        """Return the quality of a sensor's newest result; "missing" = there was none."""
+        with self._lock:
+            return _WORDS[int(self._quality[sensor])]  # -1, for none, is the last word
 
     def qualities(self) -> list[str]:
         """Return the quality of each sensor's newest result, by id; "missing" = there was none, "" = it is removed."""

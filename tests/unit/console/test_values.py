@@ -67,3 +67,17 @@ def test_the_rate_is_a_mean_over_whole_seconds_and_forgets() -> None:
     assert values.rate(31 * SECOND) == 4.0
     assert values.rate((31 + RATE_S // 2) * SECOND) == 2.0
     assert values.rate((31 + RATE_S) * SECOND) == 0.0
+
+
+def test_sensors_are_selected_by_text_edge_and_quality() -> None:
+    values = Values(
+        SensorTable((*TABLE.sensors, Sensor(4, "Ofen", "", "Halle Süd"), Sensor(5, "ofen 2", "e1", "HALLE")))
+    )
+    values.add([block(1, {0: EXACT, 1: BOUNDED})])
+    assert values.select("", "", "") == [0, 1, 2, 3, 5]
+    assert values.select("OFEN", "", "") == values.select("halle", "", "") == [5]
+    assert values.select("s", "e1", "") == [1, 3]
+    assert values.select("", "", "bounded") == [1]
+    assert values.select("", "e0", "missing") == [2]
+    assert values.select("", "none", "") == values.select("", "", "none") == []
+    assert [values.quality(n) for n in (0, 1, 2)] == ["exact", "bounded", "missing"]
