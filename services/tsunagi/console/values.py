@@ -140,7 +140,7 @@ class Values:
         }
 
     def select(self, text: str, edge: str, quality: str) -> list[int]:
-        """Return the ids of sensors whose name or group contains a text, of one edge and one quality if those are given.
+        """Return the ids of sensors whose name or group contains a text, of one edge and quality if those are given.
 
         Args:
             quality: the quality of the newest result; "missing" = there was none.
