@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_edge_mqtt import Mosquitto
+from tsunagi.recovery.model import half_width
 from tsunagi.runtime.settings import KafkaSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +28,7 @@ TEXT = (ROOT / "docs" / "your-plant.md").read_text(encoding="utf-8")
 LOST = "halle-sud"
 """The edge that is killed."""
 PATIENCE_S = 300.0
-WORTHLESS = 1.645
+WORTHLESS = half_width(0.9)
 """A bound of this many standard deviations of its sensor is as wide as that of the mean, for a probability of .9.
 
 Whether a bound is within eps (1, the tag `bounded`) depends on what the plant does in the minute that the model is
@@ -110,11 +111,6 @@ def truths(path: Path) -> dict[str, dict[int, float]]:
     }
 
 
-def spread(steps: dict[int, float]) -> float:
-    """Return the standard deviation of what a sensor measured."""
-    return statistics.pstdev(steps.values())
-
-
 def whole_steps(readings: list[dict[str, str]], lived: set[str], truth: dict[str, dict[int, float]]) -> set[int]:
     """Return the steps in which each sensor that lived has the mean of both of its readings.
 
@@ -166,7 +162,8 @@ def test_the_page_from_a_broker_to_values_with_bounds(shell: Shell) -> None:
     estimates = [row for row in readings if row["quality"] in ("bounded", "unbounded")]
     assert {row["sensor"] for row in estimates} >= mine
     truth, within = truths(top / "truth.csv"), []
-    narrow = [float(row["bound"]) < WORTHLESS * spread(truth[row["sensor"]]) for row in estimates]
+    sd = {sensor: statistics.pstdev(truth[sensor].values()) for sensor in {row["sensor"] for row in estimates}}
+    narrow = [float(row["bound"]) < WORTHLESS * sd[row["sensor"]] for row in estimates]
     assert sum(narrow) > len(narrow) / 2, f"{sum(narrow)} of {len(narrow)} bounds say more than the mean does"
     whole = whole_steps(readings, {row["sensor"] for row in table} - mine, truth)
     for row in estimates:

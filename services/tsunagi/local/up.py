@@ -334,7 +334,10 @@ def unanswered(settings: Settings, timeout_s: float = 2.0) -> str:
 
 
 def worker_names(settings: Settings) -> list[str]:
-    """Return gw-1.. (one for each slot, as far as there are so many) and sec-1.. (the rest, two if there are three)."""
+    """Return the workers' names: gw-1.. for at most as many as there are slots, and sec-1.. for the rest.
+
+    Where there are three workers or more, at least two of them are called sec.
+    """
     workers = settings.scaler.kept(settings.slots.count)
     gateways = min(settings.slots.count, max(1, workers - SPARE))
     return [f"gw-{i + 1}" for i in range(gateways)] + [f"sec-{i + 1}" for i in range(workers - gateways)]

@@ -98,9 +98,9 @@ class Elastic:
 
     def grow(self, slots: int) -> None:
         """Take note that there are so many slots, or more."""
-        self.rescale.least = max(self.rescale.least, self._kept(slots))
         for slot in range(len(self.views), slots):
             self.views[slot], self._loads[slot] = SlotView(), SlotLoad()
+        self.rescale.least = self._kept(len(self.views))
 
     def on_heartbeat(self, beat: Heartbeat, now: float) -> None:
         """Take note of what a worker says about its slots."""

@@ -28,7 +28,7 @@ LOST_S = 3.0
 process that starts takes a core for seconds."""
 
 MOST_PATIENCE = 64.0
-"""A worker may take so many times the boot time of its type at most."""
+"""Greatest number of boot times of its type that a worker gets until its first heartbeat."""
 HUNG_S = 30.0
 """A worker that runs and sends no heartbeat is stopped this many seconds after its boot time is over."""
 

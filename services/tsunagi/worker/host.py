@@ -302,13 +302,16 @@ class ReplicaHost:
         only = plan.assignment.slot if one else None
         for assignment, wish in self._plan.wishes(only):
             if assignment.slot in self.replicas:
-                self.replicas[assignment.slot].on_wish(wish, self._coming(wish))
+                self._wish(self.replicas[assignment.slot], wish)
             else:
                 self._take_up(assignment, wish)
         for slot, replica in self.replicas.items():
             given = self._plan.given_away(slot) if only in (None, slot) else None
             if given is not None:  # until it is released, it must not claim a slot that it should not own
-                replica.on_wish(replace(replica.wish, owner=given.owner, move=given.reason == MOVE))
+                self._wish(replica, replace(replica.wish, owner=given.owner, move=given.reason == MOVE))
+
+    def _wish(self, replica: Replica, wish: Wish) -> None:
+        replica.on_wish(wish, self._coming(wish))
 
     def _coming(self, wish: Wish) -> threading.Event | None:
         """Begin to make the model of a wish ready; return what is set then, None = it is ready, or there is none."""

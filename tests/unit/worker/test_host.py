@@ -138,6 +138,9 @@ def test_an_owner_puts_a_model_in_force_only_once_it_has_it_itself(monkeypatch: 
     world.log.append(PLAN, 0, b"model", model.SerializeToString())
     assert models(5.0) == []
     assert asked.is_set()
+    away = Assignment(slot=0, owner="gw-2", secondary="gw-3", serial=2)
+    world.log.append(PLAN, 0, b"plan", Plan(version=VERSION, assignment=away).SerializeToString())
+    assert models(5.0) == [], "nor while the slot is to go to another worker"
     read.set()
     deadline = time.monotonic() + 20.0
     while not models(1.0) and time.monotonic() < deadline:

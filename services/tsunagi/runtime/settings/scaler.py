@@ -10,13 +10,14 @@ from pydantic import Field
 from tsunagi.runtime.settings.section import Bytes, Few, NotNegative, Positive, Seconds, Section
 
 SPARE = 2
-"""There are so many workers more than slots by default: where one dies, slots still have a secondary each."""
+"""Number of workers beyond one for each slot, by default. When a worker dies, each slot still has a secondary."""
 A_CORE = 5
-"""So many workers share a core of this machine at most by default. Each hears and says the same however many slots it
-has, but one that dies takes all of its slots down. Of 20,000 sensors in 16 slots on two cores results came 2.3, 1.4 and
-1.1 s after their input with 18, 10 and 6 workers (median), and a dead one's slots were silent for .3, .24 and .44 s."""
+"""Most workers for each core of the scaler's machine, by default. A worker reads and sends the same heartbeats however
+many slots it has, so many workers cost more than a few. But a worker that dies takes all of its slots down. 20,000
+sensors in 16 slots were tried on two cores with 18, 10 and 6 workers: the median latency of results was 1.7, 1.4 and
+1.1 s, and the median silence of a dead worker's slot .30, .24 and .44 s (docs/measured/fleet.md)."""
 LEAST_WORKERS = 4
-"""So many workers there are even on one core, if there are slots for them: two owners, and two that stand by."""
+"""Number of workers that `A_CORE` leaves at least, on a machine of one core too: two owners and two secondaries."""
 LOCAL = "local"
 """The type of the workers that no type of the settings describes: they run on this machine, or somebody else starts
 them."""
