@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +42,7 @@ class Condition(NamedTuple):
 
     Attributes:
         field: the field that it is about.
-        holds: a Python expression in `m`, the message, and in the names of its fields.
+        holds: a Python expression in `m`, the message.
         expected: what was expected, for the error.
     """
 
@@ -54,35 +54,43 @@ class Condition(NamedTuple):
 def fault(message: Message) -> str:
     """Return "" if every field is within its range. Otherwise name the first one that is not: found and expected."""
     check = _CHECKS[type(message)]
-    return "" if check.holds(message, *check.fields(message)) else check.wrong(message)
+    return "" if check.holds(message) else check.wrong(message)
 
 
 class _Check:
-    """The conditions of a message, compiled to one expression.
+    """The conditions of a message, compiled to one function.
 
-    All of them together take as long as two or three calls would. This matters, because every batch of every edge is
-    checked.
+    All of them together take as long as two or three calls would. This matters, because every batch of every edge and
+    every heartbeat are checked.
+
+    Attributes:
+        conditions: one for each field, and one for columns of equal length.
+        holds: returns whether a message satisfies all of them.
     """
 
     def __init__(self, kind: Descriptor) -> None:
         self.conditions = _conditions(kind)
-        names = [name for name, rule in RANGES[kind.name].items() if not isinstance(rule, AnyValue)]
-        self.fields = _getter(names)
-        self._arguments = ", ".join(("m", *names))
+        alike = {name for names in ALIKE.get(kind.name, ()) for name in names}
+        self._columns = [
+            name for name, rule in RANGES[kind.name].items() if isinstance(rule, Elements | Digest) or name in alike
+        ]
         self.holds = self._compiled(" and ".join(condition.holds for condition in self.conditions) or "True")
-        self._tests: list[Callable[..., bool]] = []  # one for each condition, made when the first message is refused
+        self._tests: list[Callable[[Message], bool]] = []  # one for each condition, made when one is refused
 
-    def _compiled(self, holds: str) -> Callable[..., bool]:
-        test: Callable[..., bool] = eval(f"lambda {self._arguments}: {holds}", _ENVIRONMENT)  # noqa: S307 - of the table
-        return test
+    def _compiled(self, holds: str) -> Callable[[Message], bool]:
+        """Compile an expression in `m`, the message. A column is read once, since each look at it makes a copy."""
+        columns = [name for name in self._columns if f"m.{name}" in holds]
+        for name in columns:
+            holds = re.sub(rf"\bm\.{name}\b", name, holds)
+        made: dict[str, Callable[[Message], bool]] = {}
+        lines = ["def holds(m):", *(f" {name} = m.{name}" for name in columns), f" return {holds}"]
+        exec("\n".join(lines), _ENVIRONMENT, made)  # noqa: S102 - of the table
+        return made["holds"]
 
     def wrong(self, message: Message) -> str:
         """Return the first condition that does not hold, in words: field, found, expected."""
-        values = self.fields(message)
         self._tests = self._tests or [self._compiled(item.holds) for item in self.conditions]
-        first = next(
-            item for item, test in zip(self.conditions, self._tests, strict=True) if not test(message, *values)
-        )
+        first = next(item for item, test in zip(self.conditions, self._tests, strict=True) if not test(message))
         name = message.WhichOneof(BODY) if first.field == BODY else first.field
         found = getattr(message, name)
         parts = found.values() if isinstance(found, Mapping) else found if isinstance(found, Sequence) else (found,)
@@ -91,13 +99,6 @@ class _Check:
             return f"{name}.{within}"
         shown = f"a length of {len(found)}" if isinstance(found, str | bytes) else str(found)[:MAX_WORD]
         return f"{name}: found {shown}, expected {first.expected}"
-
-
-def _getter(names: Sequence[str]) -> Callable[[Message], Sequence[Any]]:
-    """Return what returns the values of fields; `attrgetter` returns a sequence only where there are several."""
-    if len(names) > 1:
-        return attrgetter(*names)
-    return lambda message: tuple(getattr(message, name) for name in names)
 
 
 def _body_fault(message: Message) -> str:
@@ -126,14 +127,16 @@ def _number(value: str, rule: Whole | Real) -> str:
 
 def _condition(field: FieldDescriptor, rule: Rule) -> Condition:
     """Return the condition that a row of the table sets for a field."""
-    name = value = field.name
+    name = field.name
+    value = f"m.{name}"
     entry = field.message_type
     of_map = entry is not None and entry.GetOptions().map_entry
     if entry is not None and of_map:
         field = entry.fields_by_name["value"]
         value = f"m.{name}.values()"
     several = of_map or field.is_repeated
-    each = "x" if several else name
+    each = "x" if several else value
+    fits = "" if field.message_type is None else f"_fits_{field.message_type.name}"
     match rule:
         case Whole() | Real():
             holds, expected = _number(each, rule), f"{rule.low} to {rule.high}"
@@ -148,10 +151,10 @@ def _condition(field: FieldDescriptor, rule: Rule) -> Condition:
             holds = f"(not {each} or not len({each}) % {kind.itemsize} and _sound({each}, {most!r}))"
             expected = f"{kind}, each from -{most:g} to {most:g} or NaN"
         case AnyValue():
-            value = value if of_map else f"m.{name}"
-            holds, expected = "not _fault(x)" if several else f"not (m.HasField({name!r}) and _fault({value}))", ""
+            holds, expected = f"(not m.HasField({name!r}) or {fits}({each}))", ""
     if several:
-        holds = f"all({holds} for x in {value})"
+        every = f"map({fits}, {value})" if isinstance(rule, AnyValue) else f"({holds} for x in {value})"
+        holds = f"(not m.{name} or all({every}))"  # an iterator over nothing costs more than five numbers
     if of_map:
         holds += f" and all(len(key) <= {MAX_NAME} for key in m.{name})"
     return Condition(name, holds, expected)
@@ -170,14 +173,13 @@ def _conditions(kind: Descriptor) -> list[Condition]:
         found.append(Condition(BODY, "not _body_fault(m)", "within its ranges"))
     for names in ALIKE.get(kind.name, ()):
         widths = {name: rule.kind.itemsize if isinstance(rule := rows[name], Elements) else 1 for name in names}
-        first, *others = (f"len({name}) // {width}" for name, width in widths.items())
+        first, *others = (f"len(m.{name}) // {width}" for name, width in widths.items())
         holds = " and ".join(f"{first} == {other}" for other in others)
         found.append(Condition(names[0], holds, f"as many elements as {', '.join(names[1:])}"))
     return found
 
 
 _ENVIRONMENT: dict[str, Any] = {
-    "_fault": fault,
     "_body_fault": _body_fault,
     "_sound": _sound,
     "_is_sha256": is_sha256,
@@ -189,3 +191,4 @@ _CHECKS = {
     for name, descriptor in tsunagi_pb2.DESCRIPTOR.message_types_by_name.items()
 }
 """The compiled check of each message."""
+_ENVIRONMENT |= {f"_fits_{kind.DESCRIPTOR.name}": check.holds for kind, check in _CHECKS.items()}

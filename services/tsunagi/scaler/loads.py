@@ -1,7 +1,7 @@
 """How many slots each living worker has, and who should get one more: the least loaded, of those in the slot's cell.
 
-Where there are several cells, a slot goes to a worker that has slots of its cell already, while that one has room: its
-share of all slots. So a worker has slots of few cells, and reads the heartbeats of few others (architecture, "Cells").
+Where there are several cells, a slot goes to a worker that has slots of its cell already, while that one has room. So a
+worker has slots of few cells, and reads the heartbeats of few others (architecture, "Cells").
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from tsunagi.runtime.cells import Cells
-
-SLACK = 1
-"""How many slots beyond its share a worker may get, if they are of cells of which it has slots already."""
 
 
 class Loads:
@@ -48,11 +45,11 @@ class Loads:
                 if self._heap is not None:
                     heapq.heappush(self._heap, (self.count[name], name))
 
-    def least(self, slot: int, allowed: Callable[[str], bool], share: float, more: Counter[str] | None = None) -> str:
+    def least(self, slot: int, allowed: Callable[[str], bool], limit: float, more: Counter[str] | None = None) -> str:
         """Return who should get a slot; "" if no worker is allowed. Of equal ones the first by name is taken.
 
         Args:
-            share: with several cells, a worker in the slot's cell gets it while it has less than this and `SLACK`.
+            limit: with several cells, a worker in the slot's cell gets it while it has fewer slots than this.
             more: with one cell, slots that workers will have besides.
         """
         if self._cells.count == 1:
@@ -60,7 +57,7 @@ class Loads:
             names = [name for name in self.count if allowed(name)]
             return min(names, key=lambda name: (self.count[name] + more[name], name), default="")
         mates = [name for name, slots in self._in_cell.get(self._cells.of(slot), Counter()).items() if slots > 0]
-        mates = [name for name in mates if self.count[name] < share + SLACK and allowed(name)]
+        mates = [name for name in mates if self.count[name] < limit and allowed(name)]
         return min(mates, key=lambda name: (self.count[name], name), default="") or self._least_of_all(allowed)
 
     def _least_of_all(self, allowed: Callable[[str], bool]) -> str:

@@ -10,18 +10,22 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from tsunagi.runtime.cells import ONE, SUMMARY_S, Cells
 from tsunagi.runtime.messages import Assignment, Heartbeat
 from tsunagi.runtime.plan import MOVE
 from tsunagi.scaler.handover import AT_ONCE, MOVED, Handover, Pair, Wished
-from tsunagi.scaler.loads import SLACK, Loads
+from tsunagi.scaler.loads import Loads
 from tsunagi.standby.detector import Detector
 
 SUSPECT = 0.25
 """Share of `dead_s`. A worker that has been silent for longer is not made a secondary while there are others."""
 READ_BACK_S = 5.0
 """A wish that has not come back from `plan` after this many seconds is written again."""
+SLACK = 0.125
+"""With several cells: a worker may get this part more than its share, if it has slots of the slot's cell already. So
+the slots of a dead worker go to few others, and each of these reads few cells more."""
 
 
 class Planner:
@@ -153,10 +157,12 @@ class Planner:
             loads.add(slot, {wish.owner, wish.secondary, owners.get(slot, "")})
         usable = {name for name in alive if self.usable is None or name in self.usable} or set(alive)
         fresh = {name for name in usable if self._detector.silence(name, now) < self._suspect_s}
-        turn = _Turn(now, alive, owners, usable, fresh, loads, 2 * self._slots / max(1, len(usable)))
+        share = 2 * self._slots / max(1, len(usable))
+        turn = _Turn(now, alive, owners, usable, fresh, loads, share + max(1.0, SLACK * share))
         if several:
             turn.first_owners = self._first_owners(turn)
             turn.counted = turn.first_owners.keys()
+            turn.neighbours = _neighbours(turn.first_owners)
         else:
             turn.loads = loads.copy()
             turn.first_owners = self._first_owners(turn)
@@ -175,15 +181,20 @@ class Planner:
 
     def _first_owners(self, turn: _Turn) -> dict[int, str]:
         """Spread the slots that have no assignment yet over the workers, once these are there."""
-        unplanned = [slot for slot in range(self._slots) if slot not in self._plan]
+        unplanned = [slot for slot in self.cells.in_turn(self._slots) if slot not in self._plan]
         if not unplanned or not turn.alive or self._first_seen is None:
             return {}
         if len(turn.alive) < self._workers and turn.now - self._first_seen < self._patience_s:
             return {}
-        share = self._slots / len(turn.usable) - SLACK
+        share = self._slots / len(turn.usable)
+        names = sorted(turn.usable)
         first = {}
-        for slot in unplanned:
-            first[slot] = turn.owners.get(slot) or turn.loads.least(slot, turn.usable.__contains__, share)
+        for number, slot in enumerate(unplanned):
+            if self.cells.count > 1:
+                spread = names[number * len(names) // len(unplanned)]
+            else:
+                spread = turn.loads.least(slot, turn.usable.__contains__, share)
+            first[slot] = turn.owners.get(slot) or spread
             turn.loads.add(slot, [first[slot]])
         return first
 
@@ -195,7 +206,9 @@ class Planner:
             owner = turn.first_owners.get(slot, "")
             if not owner:
                 return Wished("", "", "")
-            return Wished(owner, turn.least(slot, turn.usable, but=owner, more=turn.more), "first")
+            neighbour = turn.neighbours.get(slot, "")
+            secondary = neighbour if neighbour in turn.usable else ""
+            return Wished(owner, secondary or turn.least(slot, turn.usable, but=owner, more=turn.more), "first")
         if actual and self.handover.stands(known, actual, alive, now):
             return Wished(known.owner, known.secondary, known.reason)
         if actual:
@@ -239,8 +252,9 @@ class _Turn:
         owners: for each slot, the living worker that says it owns it.
         usable: the workers that may be given slots; fresh: those of them that were heard shortly before.
         loads: the slots of each worker, with what was wished in this turn.
-        share: slots of a worker if all have equally many, owners and secondaries counted alike.
+        limit: a worker with fewer slots may get another one of a cell of which it has some already.
         first_owners: the owners of slots that have no assignment yet.
+        neighbours: with several cells, the workers that should stand by for these.
         counted: those of them that `loads` has already; more: how many of the others each worker gets.
     """
 
@@ -250,8 +264,9 @@ class _Turn:
     usable: AbstractSet[str]
     fresh: AbstractSet[str]
     loads: Loads
-    share: float
+    limit: float
     first_owners: Mapping[int, str] = field(default_factory=dict)
+    neighbours: Mapping[int, str] = field(default_factory=dict)
     counted: AbstractSet[int] = frozenset()
     more: Counter[str] = field(default_factory=Counter)
     _hosts: dict[int, list[str]] | None = None
@@ -267,7 +282,26 @@ class _Turn:
 
     def least(self, slot: int, among: AbstractSet[str], *, but: str = "", more: Counter[str] | None = None) -> str:
         """Return who of these workers should get the slot, as `Loads.least`."""
-        return self.loads.least(slot, lambda name: name in among and name != but, self.share, more)
+        return self.loads.least(slot, lambda name: name in among and name != but, self.limit, more)
+
+
+def _neighbours(owners: Mapping[int, str]) -> dict[int, str]:
+    """Return who stands by for each slot, given the owners of slots, one cell behind the other.
+
+    For the first half of a run of slots that one worker owns, the owner of the run before stands by, for the second
+    half that of the run after; the runs form a ring. So a worker has equally many slots as owner and as secondary, in
+    few cells, and those of a dead one go to two others (H. Hsiao, D. J. DeWitt: Chained declustering, ICDE 1990).
+    """
+    runs = [(name, [slot for slot, _ in run]) for name, run in groupby(owners.items(), lambda item: item[1])]
+    if len({name for name, _ in runs}) < 2:
+        return {}
+    found = {}
+    for number, (name, slots) in enumerate(runs):
+        before, after = runs[number - 1][0], runs[(number + 1) % len(runs)][0]
+        for place, slot in enumerate(slots):
+            neighbour = before if 2 * place < len(slots) else after
+            found[slot] = neighbour if neighbour != name else after if after != name else before
+    return found
 
 
 def _ends(known: Assignment, wish: Wished) -> bool:

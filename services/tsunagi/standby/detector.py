@@ -113,14 +113,8 @@ class Detector:
             return False  # from a process that has been replaced; REPLACED_INTERVALS says why not for ever
         self._nodes[beat.node] = _Seen(now, self._own_count, incarnation=beat.incarnation)
         self._beats[beat.node] = beat
-        for slot_beat in beat.slots:
-            role = slot_beat.role
-            if role == "standby":
-                self._note_announced(slot_beat, (beat.node, beat.incarnation), owner=False)
-            elif role in OWNING and not beat.leaving:
-                self._slots[beat.node, slot_beat.slot] = _Seen(now, self._own_count, slot_beat, beat.incarnation)
-                if role == "primary":  # a node being promoted names the old owner's epoch and announces nothing
-                    self._note_announced(slot_beat, (beat.node, beat.incarnation), owner=True)
+        if beat.slots:
+            self._note_slots(beat, now)
         return True
 
     def hint(self, node: str, incarnation: int, now: float) -> None:
@@ -140,6 +134,24 @@ class Detector:
             return False
         return self.connected(now) and seen.at <= at + HINT_INTERVALS * self._interval_s
 
+    def _note_slots(self, beat: Heartbeat, now: float) -> None:
+        """Take in what a node says of its slots. Most of a worker's work on control is here, so it makes no objects."""
+        node, incarnation, owns = beat.node, beat.incarnation, not beat.leaving
+        slots, announced, own_count = self._slots, self._announced, self._own_count
+        for part in beat.slots:
+            role, slot = part.role, part.slot
+            if role in OWNING and owns:
+                seen = slots.get((node, slot))
+                if seen is None:
+                    slots[node, slot] = _Seen(now, own_count, part, incarnation)
+                else:
+                    seen.at, seen.own_count, seen.beat, seen.incarnation = now, own_count, part, incarnation
+            elif role != "standby":
+                continue
+            # A node being promoted names the old owner's epoch and announces nothing.
+            if role != "promoting" and (slot in announced or part.busy_until > part.busy_offset >= 0):
+                self._note_announced(part, (node, incarnation), owner=role == "primary")
+
     def _note_announced(self, beat: SlotBeat, process: tuple[str, int], *, owner: bool) -> None:
         """Keep the records that a process announced until it, or an owner of that or a later epoch, survives them."""
         of_slot = self._announced.setdefault(beat.slot, {})
@@ -149,11 +161,12 @@ class Detector:
             of_slot[key] = process, (beat.busy_offset, beat.busy_until)
         elif known is not None and (owner or known[0] == process):
             del of_slot[key]
-        if not owner:
-            return
-        for earlier in [one for one in of_slot if one[0] <= beat.epoch and one != key]:
+        survived = [one for one in of_slot if owner and one[0] <= beat.epoch and one != key]
+        for earlier in survived:
             if beat.position >= of_slot[earlier][1][1]:
                 del of_slot[earlier]
+        if not of_slot:
+            del self._announced[beat.slot]
 
     def connected(self, now: float) -> bool:
         """Return whether this node's own heartbeats come back, so that it may judge others at all."""
