@@ -83,8 +83,8 @@ class Spending:
         sizes = self._scaler.sizes
         price_h = sum(count * sizes[kind].price_h for kind, count in workers.items() if kind in sizes)
         nothing = float("nan")
-        said = (planned.get(what, nothing) for what in ("forecast", "quantile", "capacity"))
-        return Look(now_s, rate, *said, workers=dict(workers), price_h=price_h)
+        forecast, quantile, capacity = (planned.get(what, nothing) for what in ("forecast", "quantile", "capacity"))
+        return Look(now_s, rate, forecast, quantile, capacity, dict(workers), price_h)
 
     def take(self, look: Look) -> None:
         """Add a look; what the workers cost since the one before is paid."""
