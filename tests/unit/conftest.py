@@ -1,8 +1,9 @@
-"""What holds for every unit test: a service that one of them runs does not leave its logging to the next."""
+"""What holds for every unit test: what one of them runs leaves neither its logging nor its environment to the next."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -19,3 +20,13 @@ def logging_restored() -> Iterator[None]:
     root.setLevel(level)
     logging.captureWarnings(capture=False)
     structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def environment_restored() -> Iterator[None]:
+    """Put the variables of the environment back after the test. `--config` of the command line sets one."""
+    before = dict(os.environ)
+    yield
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)
