@@ -14,7 +14,7 @@ COMPOSE = python3 -m deploy.compose $(addprefix --profile ,$(PROFILE)) $(if $(PR
 MESSAGES := services/tsunagi/runtime/messages
 PROTOC := $(BIN)/python -m grpc_tools.protoc -Iproto proto/tsunagi.proto proto/sparkplug_b.proto
 LOCK := --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet
-ALL_TESTS := tests/unit tests/simulation tests/spark tests/integration tests/e2e
+ALL_TESTS := tests/unit tests/simulation tests/spark tests/integration tests/e2e tests/browser
 TOGETHER := -n 3 --dist loadscope --durations 20  # what mostly waits beside what computes (tests/conftest.py)
 
 .PHONY: help
@@ -32,10 +32,6 @@ ready:
 .PHONY: ready-test
 ready-test:
 	@PYTHON='$(PYTHON)' deploy/setup.sh --quiet --for test
-
-.PHONY: ready-browser
-ready-browser:
-	@PYTHON='$(PYTHON)' deploy/setup.sh --quiet --for test --for browser
 
 .PHONY: ready-containers
 ready-containers:
@@ -140,7 +136,7 @@ test-e2e: ready  ## the whole system: produce, disturb, validate
 	@$(BIN)/pytest tests/e2e
 
 .PHONY: test-browser
-test-browser: ready-browser  ## the console of a running system in a real Chromium; not yet a part of `make test`
+test-browser: ready-test  ## the console of a running system in a real Chromium
 	@$(BIN)/python -m pytest tests/browser
 
 .PHONY: test-containers
@@ -190,7 +186,7 @@ docs: ready  ## write metrics.md, settings.md and topics.md of docs/reference, a
 	@$(BIN)/python -m tsunagi.runtime.example tsunagi.toml.example
 
 .PHONY: npm
-npm: ready-browser  ## copy from npm, as deploy/console/package-lock.json says, what the console's pages use
+npm: ready-test  ## copy from npm, as deploy/console/package-lock.json says, what the console's pages use
 	@cp .cache/npm/node_modules/uplot/dist/uPlot.iife.min.js .cache/npm/node_modules/uplot/dist/uPlot.min.css \
 		.cache/npm/node_modules/uplot/LICENSE services/tsunagi/console/static/uplot/
 

@@ -65,6 +65,7 @@ _PORTS = {
     "TSUNAGI_PORT_KAFKA_2": ("9192", "ha"),
     "TSUNAGI_PORT_KAFKA_3": ("9292", "ha"),
     "TSUNAGI_PORT_PROMETHEUS": ("9090", ""),
+    "TSUNAGI_PORT_CONSOLE": ("8470", ""),
     "TSUNAGI_PORT_MQTT": ("1883", "mqtt"),
 }
 """Variables that name a published port, each with its default and the profile that uses it ("" = always used)."""
@@ -437,6 +438,7 @@ def up(project: Project) -> None:
     if project.folder is not None:
         compose = f"cd '{project.folder}'; {' '.join(project.command())}"  # its `.env` names the compose files
         which = f" PROJECT='{project.folder}'"
+    say(f"  console         http://{host}:{project.env.get('TSUNAGI_PORT_CONSOLE', '8470')}")
     say(f"  Prometheus      http://{host}:{project.env.get('TSUNAGI_PORT_PROMETHEUS', '9090')}/alerts")
     port = project.env.get("TSUNAGI_PORT_KAFKA", "9092")
     if port != "0":

@@ -3,13 +3,12 @@
 # First it looks for all that the machine must have; what is missing is installed (as root, with apt-get) or named in one
 # list. Called by `make setup`.
 #   --quiet                 say only what is done
-#   --for test|browser|containers   what `make test`, `make test-browser` or `make test-containers` needs as well; may be
-#                           given more than once
+#   --for test|containers   what `make test` or `make test-containers` needs as well; may be given twice
 #   --machine               stop when the machine has what it must have
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3.11}
-quiet= machine= containers= browser=
+quiet= machine= containers= tests=
 declare -A packages=()  # command -> package of Debian and Ubuntu
 while [ $# -gt 0 ]; do
     case $1 in
@@ -17,9 +16,9 @@ while [ $# -gt 0 ]; do
         --machine) machine=yes ;;
         --for)
             case ${2:-} in
-                test) packages+=([mosquitto]=mosquitto [prometheus]=prometheus [promtool]=prometheus [openssl]=openssl) ;;
-                browser)
-                    browser=yes
+                test)
+                    tests=yes
+                    packages+=([mosquitto]=mosquitto [prometheus]=prometheus [promtool]=prometheus [openssl]=openssl)
                     packages+=([chromium]=chromium [chromedriver]=chromium-driver [npm]=npm)
                     ;;
                 containers)
@@ -27,7 +26,7 @@ while [ $# -gt 0 ]; do
                     packages+=([dockerd]=docker.io [docker]=docker.io [docker-compose]=docker-compose [iptables]=iptables)
                     packages+=([debootstrap]=debootstrap)
                     ;;
-                *) echo "setup: --for: found '${2:-}', expected test, browser or containers" >&2; exit 2 ;;
+                *) echo "setup: --for: found '${2:-}', expected test or containers" >&2; exit 2 ;;
             esac
             shift
             ;;
@@ -120,7 +119,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
 fi
 
 .venv/bin/python -m tsunagi.jars.fetch
-if [ -n "$browser" ] && ! cmp -s deploy/console/package-lock.json .cache/npm/installed; then
+if [ -n "$tests" ] && ! cmp -s deploy/console/package-lock.json .cache/npm/installed; then
     echo "setup: fetching what tests of the console need from npm"
     mkdir -p .cache/npm
     cp deploy/console/package.json deploy/console/package-lock.json .cache/npm

@@ -44,7 +44,7 @@ class Parts(LoadScopeScheduling):  # type: ignore[misc]  # without types there
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(("tests/unit/", "tests/simulation/")):
             return "computing"
-        return "systems" if nodeid.startswith("tests/e2e/") else "services"
+        return "systems" if nodeid.startswith(("tests/e2e/", "tests/browser/")) else "services"
 
 
 class Modules:

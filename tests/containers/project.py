@@ -45,14 +45,16 @@ class ComposeProject:
     extra: dict[str, str] = field(default_factory=dict)
     servers: str = ""
     prometheus: str = ""
+    console: str = ""
     env: dict[str, str] = field(default_factory=dict)
     folder: Path | None = None
     operators: Path | None = None
 
     def __post_init__(self) -> None:
-        kafka, kafka_2, kafka_3, prometheus, mqtt = free_ports(5)
+        kafka, kafka_2, kafka_3, prometheus, console, mqtt = free_ports(6)
         self.servers = f"127.0.0.1:{kafka}"
         self.prometheus = f"http://127.0.0.1:{prometheus}"
+        self.console = f"http://127.0.0.1:{console}"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("TSUNAGI_", "COMPOSE_"))}
         self.env = kept | {
             "COMPOSE_PROJECT_NAME": self.name,
@@ -60,6 +62,7 @@ class ComposeProject:
             "TSUNAGI_PORT_KAFKA_2": str(kafka_2),
             "TSUNAGI_PORT_KAFKA_3": str(kafka_3),
             "TSUNAGI_PORT_PROMETHEUS": str(prometheus),
+            "TSUNAGI_PORT_CONSOLE": str(console),
             "TSUNAGI_PORT_MQTT": str(mqtt),
             **self.extra,
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.request
 from typing import Any
 
 from tests.containers.project import ComposeProject, docker
@@ -22,6 +23,7 @@ SERVICES = {
     "worker-1",
     "scaler",
     "spark",
+    "console",
     "prometheus",
 }
 MOST_IMAGE_BYTES = 500_000_000
@@ -84,3 +86,18 @@ def test_up_once_more_changes_nothing(project) -> None:
     assert "results flow" in project.up()
     after = {one["Id"] for one in project.containers() if one["Config"]["Labels"]["tsunagi.node"] not in ONCE}
     assert after <= before
+
+
+def test_the_console_shows_the_fleet_and_lets_nobody_act(project) -> None:
+    with urllib.request.urlopen(f"{project.console}/api/events?feeds=fleet,slots", timeout=30) as answer:
+        told: dict[str, Any] = {}
+        while set(told) < {"fleet", "slots"}:
+            line = answer.readline().decode()
+            if line.startswith("event:"):
+                name = line.split()[1]
+            elif line.startswith("data:"):
+                told[name] = json.loads(line.removeprefix("data:"))
+    assert {edge["edge"] for edge in told["fleet"]["edges"]} == {"edge-1", "edge-2", "edge-3", "edge-4"}
+    assert [slot["slot"] for slot in told["slots"]["slots"]] == [0, 1]
+    with urllib.request.urlopen(f"{project.console}/api/me", timeout=30) as answer:
+        assert json.loads(answer.read())["role"] == "viewer"

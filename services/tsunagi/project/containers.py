@@ -33,7 +33,7 @@ _WORKERS = {"gateway": 2, "secondary": 2, "worker": 1}
 """Workers that docker-compose.yml has, by the beginning of their names."""
 _BROKERS = ("kafka", "kafka-2", "kafka-3", "mosquitto")
 """The brokers of docker-compose.yml."""
-_SERVICES = (*_BROKERS, "topics", "model", "tools", "scaler", "learner", "spark", "prometheus")
+_SERVICES = (*_BROKERS, "topics", "model", "tools", "scaler", "learner", "spark", "console", "prometheus")
 """Other names of docker-compose.yml that no service of an edge can have."""
 
 _HEAD = """\
@@ -76,6 +76,7 @@ services:
   topics: *project
   tools: *project
   scaler: *project
+  console: *project
   model: {{command: ["true"]}}  # the demo's; a fleet begins with the model that [recovery] names, or without one
 """
 """What begins the compose file: what every service of docker-compose.yml gets, and what new services have in common."""

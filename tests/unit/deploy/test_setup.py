@@ -85,7 +85,7 @@ def test_all_that_is_missing_is_named_in_one_list(machine: Machine, *, root: boo
 
 def test_no_more_is_asked_for_than_is_needed(machine: Machine) -> None:
     assert machine.setup().returncode == 0
-    for name in ("prometheus", "promtool", "openssl", "mosquitto"):
+    for name in ("prometheus", "promtool", "openssl", "mosquitto", "chromium", "chromedriver", "npm"):
         machine.stub(name)
     assert machine.setup("--for", "test").returncode == 0
     assert "docker-compose" in machine.setup("--for", "containers").stderr
@@ -94,7 +94,8 @@ def test_no_more_is_asked_for_than_is_needed(machine: Machine) -> None:
 def test_root_installs_what_is_missing_in_one_go(machine: Machine) -> None:
     machine.user(0)
     machine.can_install()
-    machine.stub("mosquitto")
+    for name in ("mosquitto", "chromium", "chromedriver", "npm"):
+        machine.stub(name)
     done = machine.setup("--for", "test")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "setup: installing openssl prometheus\n"
@@ -114,4 +115,4 @@ def test_what_could_not_be_installed_is_named(machine: Machine) -> None:
 
 def test_an_unknown_purpose_is_refused(machine: Machine) -> None:
     done = machine.setup("--for", "fun")
-    assert (done.returncode, done.stderr) == (2, "setup: --for: found 'fun', expected test, browser or containers\n")
+    assert (done.returncode, done.stderr) == (2, "setup: --for: found 'fun', expected test or containers\n")
