@@ -25,7 +25,7 @@ from deploy.variables import ComposeError, default_of, directory_of, read_env, r
 
 ROOT = Path(__file__).resolve().parents[1]
 """The checkout that this file is part of."""
-PROFILES = ("cluster", "elastic", "ha", "mqtt", "official", "secure")
+PROFILES = ("cluster", "elastic", "grafana", "ha", "mqtt", "official", "secure")
 """Compose profiles that may be named; docker-compose.yml and deploy/compose.*.yml define them."""
 LOCAL_BASE = "tsunagi-base:bookworm"
 """Tag of the base image that `make base-image` makes on this machine."""
@@ -67,6 +67,7 @@ _PORTS = {
     "TSUNAGI_PORT_PROMETHEUS": ("9090", ""),
     "TSUNAGI_PORT_CONSOLE": ("8470", ""),
     "TSUNAGI_PORT_MQTT": ("1883", "mqtt"),
+    "TSUNAGI_PORT_GRAFANA": ("3000", "grafana"),
 }
 """Variables that name a published port, each with its default and the profile that uses it ("" = always used)."""
 
@@ -440,6 +441,8 @@ def up(project: Project) -> None:
         which = f" PROJECT='{project.folder}'"
     say(f"  console         http://{host}:{project.env.get('TSUNAGI_PORT_CONSOLE', '8470')}")
     say(f"  Prometheus      http://{host}:{project.env.get('TSUNAGI_PORT_PROMETHEUS', '9090')}/alerts")
+    if "grafana" in project.profiles:
+        say(f"  Grafana         http://{host}:{project.env.get('TSUNAGI_PORT_GRAFANA', '3000')}")
     port = project.env.get("TSUNAGI_PORT_KAFKA", "9092")
     if port != "0":
         say(f"  Kafka           {host}:{port}")

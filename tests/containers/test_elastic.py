@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.containers.project import ComposeProject, docker, inspected
+from tests.containers.test_dashboards import wait_for_series
 
 WAIT_S = 120.0
 
@@ -51,6 +52,7 @@ def test_workers_come_as_containers_do_all_the_work_and_go(elastic: ComposeProje
     assert launched(elastic) == {}
     elastic.tool("scaler", "scale", "--type", "local=0", "--type", "small=2")
     wait(elastic, "two workers launched own all slots", lambda: owners(elastic)[0] <= set(launched(elastic)))
+    wait_for_series(elastic.prometheus, "cost", but="What the policy plans")  # workers are set by hand here
     first = launched(elastic)
     assert len(first) == 2
     for name, one in first.items():

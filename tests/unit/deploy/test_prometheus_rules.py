@@ -1,7 +1,12 @@
-"""Rules, metrics and documents agree. promtool tests what the rules say, in tests/integration/test_prometheus.py."""
+"""Rules, dashboards, metrics and documents agree.
+
+What the rules say is tested by promtool (tests/integration/test_prometheus.py), dashboards on a running system
+(tests/containers/test_dashboards.py).
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -15,6 +20,7 @@ RULES = ROOT / "deploy" / "prometheus" / "rules"
 ALERTS = (RULES / "alerts.yml").read_text(encoding="utf-8")
 RECORDING = (RULES / "recording.yml").read_text(encoding="utf-8")
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",), "stateset": ("",)}
+BOARDS = sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json"))
 BLOCKS = re.split(r"(?m)^ *- alert: ", ALERTS)[1:]
 NAMES = [block.split("\n", 1)[0] for block in BLOCKS]
 
@@ -31,6 +37,22 @@ def test_every_metric_in_a_rule_is_declared() -> None:
     used = set(re.findall(r"(?<![:\w])tsunagi_\w+(?![:\w])", ALERTS + RECORDING))
     assert len(used) > 20
     assert used - served() == set()
+
+
+@pytest.mark.parametrize("path", BOARDS, ids=[path.stem for path in BOARDS])
+def test_every_metric_of_a_dashboard_is_declared_and_every_panel_has_a_place_and_a_source(path: Path) -> None:
+    board = json.loads(path.read_text(encoding="utf-8"))
+    assert board["uid"] == f"tsunagi-{path.stem}"
+    asked = " ".join(target["expr"] for panel in board["panels"] for target in panel["targets"])
+    names = set(re.findall(r"(?<![:\w])tsunagi_\w+(?![:\w])", asked))
+    assert len(names) > 5
+    assert names - served() == set()
+    assert set(re.findall(r"tsunagi:\w+:\w+", asked)) <= set(re.findall(r"(?m)^ *- record: (\S+)$", RECORDING))
+    places = [tuple(panel["gridPos"][name] for name in "xywh") for panel in board["panels"]]
+    assert len(set(places)) == len(places)
+    assert all(x + w <= 24 for x, _, w, _ in places)
+    sources = [part["datasource"]["uid"] for panel in board["panels"] for part in (panel, *panel["targets"])]
+    assert set(sources) == {"tsunagi"}
 
 
 def test_every_recorded_name_in_a_rule_is_recorded() -> None:
