@@ -136,8 +136,8 @@ class World:
     def start_scaler(self) -> None:
         self.start("scaler", "scaler", "run", TSUNAGI_METRICS__PORT=str(self.scaler_port))
 
-    def start_worker(self, name: str) -> None:
-        self.start(name, "gateway", "run", "--node", name)
+    def start_worker(self, name: str, **more: str) -> None:
+        self.start(name, "gateway", "run", "--node", name, **more)
 
     def start_edge(self) -> None:
         self.start("a", "edge", "run", "--edge", "a")
@@ -155,7 +155,7 @@ class World:
         main = config / "prometheus.yml"
         main.write_text(re.sub(r"(interval|timeout): \d+s", r"\1: 1s", main.read_text()))
         alerts = config / "rules" / "alerts.yml"
-        alerts.write_text(re.sub(r"for: \d+m", "for: 5s", alerts.read_text()))
+        alerts.write_text(re.sub(r"for: (\d+m|30s)", "for: 5s", alerts.read_text()))
         binary("prometheus")
         environment = {
             **self.environment,
@@ -247,6 +247,8 @@ def test_services_are_found_by_their_heartbeats_and_scraped(world: World) -> Non
     world.wait(lambda: world.found() == dict.fromkeys(expected, "up"), f"the targets {expected}")
     roles = {metric["node"]: metric["role"] for metric, _ in world.query('up{job="tsunagi"}')}
     assert roles == {"gw-1": "worker", "gw-2": "worker", "a": "edge"}
+    heard = {metric["node"]: metric["role"] for metric, _ in world.query("tsunagi_heartbeat_age_seconds < 5")}
+    assert heard == {**roles, "scaler": "scaler"}, "the scaler tells of nodes by their own names"
     world.wait(lambda: world.query("tsunagi:outputs:rate1m > 0"), "a recorded rate")
     world.wait(lambda: world.query('tsunagi_values_total{quality="unmodelled"} > 0'), "values")
     world.wait(lambda: world.query("tsunagi_slot_level1_position > 0"), "a resume point")
@@ -287,6 +289,18 @@ def test_a_node_that_leaves_in_good_order_is_no_alert(world: World) -> None:
     assert world.query('tsunagi_heartbeat_age_seconds{node="a"}') == []
     world.start_edge()
     world.wait(lambda: world.found().get("a") == "up", "its return")
+    world.wait_quiet()
+
+
+def test_a_node_whose_metrics_cannot_be_read_is_no_dead_node(world: World) -> None:
+    world.end("gw-2", signal.SIGTERM)
+    world.start_worker("gw-2", TSUNAGI_METRICS__ADVERTISE="127.0.0.2")  # it listens at 127.0.0.1
+    world.wait(lambda: "TsunagiNodeUnreachable" in world.firing(), "the alert")
+    assert world.firing()["TsunagiNodeUnreachable"]["labels"]["node"] == "gw-2"
+    assert "TsunagiNodeDown" not in world.firing()
+    world.end("gw-2", signal.SIGTERM)
+    world.start_worker("gw-2")
+    world.wait(lambda: world.found().get("gw-2") == "up", "its return")
     world.wait_quiet()
 
 
