@@ -68,6 +68,8 @@ class Capacities:
         self._told = {kind: size.rate or size.limit for kind, size in settings.sizes.items()}
         self._rates: dict[str, float] = {kind: rate for kind, rate in self._told.items() if rate is not None}
         self._within: dict[str, float] = {}
+        for kind, rate in self._rates.items():
+            metrics.TYPE_RATE.labels(type=kind).set(rate)
 
     def of(self, kind: str) -> float:
         """Return the rate of a type; for a type that nobody has measured the mean of the others, or 1 without any."""
