@@ -18,6 +18,7 @@ from tsunagi.console.spending import Spending, SpendingFollower
 from tsunagi.console.tails import Tails
 from tsunagi.console.takeovers import Takeovers
 from tsunagi.console.values import Values
+from tsunagi.console.wishes import Wishes, WishesFollower
 from tsunagi.runtime.log import Log
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Settings
@@ -42,6 +43,7 @@ class Observer:
         self._asides = Asides()
         self._spending = Spending(settings)
         self._alerts = Alerts()
+        self._wishes = Wishes(settings, logger)
         self._nodes: dict[str, Any] = {}
         self._tails = Tails(log, settings, logger)
         self._followings = {
@@ -49,8 +51,8 @@ class Observer:
             "results": Following("results", lambda: ResultsFollower(log, settings, self.values), logger),
             "the scaler": Following("the scaler", lambda: SpendingFollower(self._spending, self._scaler), logger),
             "dead letters": Following("dead letters", lambda: AsidesFollower(log, self._asides), logger),
+            "plan": Following("plan", lambda: WishesFollower(log, self._wishes, logger), logger),
         }
-
         address = settings.console.prometheus
         if address:
             self._followings["alerts"] = Following("alerts", lambda: AlertsFollower(address, self._alerts), logger)
@@ -110,16 +112,16 @@ class Observer:
     def slots(self) -> dict[str, Any]:
         """Return the slots, the nodes that are no edges, and the takeovers, the newest first."""
         return {
-            "slots": self._nodes.get("slots", []),
+            "slots": [item | self._wishes.limits(item["slot"]) for item in self._nodes.get("slots", ())],
             "nodes": self._nodes.get("nodes", []),
             "takeovers": self._takeovers.list(),
             "faults": self.faults(),
         }
 
     def troubles(self) -> dict[str, Any]:
-        """Return the alerts (None = nobody was named who knows them), and what was set aside."""
+        """Return the alerts (None = nobody was named who knows them), what was set aside, and what operators did."""
         alerts = self._alerts.view() if self.settings.console.prometheus else None
-        return self._asides.view() | {"alerts": alerts, "faults": self.faults()}
+        return self._asides.view() | {"alerts": alerts, "acts": self._wishes.acts(), "faults": self.faults()}
 
     def cost(self) -> dict[str, Any]:
         """Return load, forecast and workers of the last hours, and what they cost."""
@@ -161,7 +163,9 @@ class Observer:
     def about(self, sensor: Sensor) -> dict[str, Any]:
         """Return what is known of a sensor now."""
         attributes = dict(zip(self.values.table.attributes, sensor.attributes, strict=False))
-        return self._line(sensor) | {"attributes": attributes}
+        known = self.values.table.sensors
+        helpers = [known[place].name for place in self._wishes.helpers(sensor.id) if place < len(known)]
+        return self._line(sensor) | {"attributes": attributes, "helpers": helpers}
 
     def places(self) -> list[list[Any]]:
         """Return [sensor, lat, lon, quality] of the sensors whose row has both as numbers."""

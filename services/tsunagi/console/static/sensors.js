@@ -51,7 +51,8 @@ function one(main, name, hours) {
     ...[0.1, 1, 6, 24, 168].map((item) => h("option", { value: item, selected: item === hours }, item < 1 ? "6 minutes" : item === 1 ? "1 hour" : item < 168 ? `${item} hours` : "a week")));
   const chart = h("div", { class: "chart", role: "img", "aria-label": `Values of ${name} with their bounds` });
   const told = h("p", { class: "note", role: "status" }, "reading the log");
-  main.append(h("h2", {}, name), cards.element, h("form", { class: "find" }, h("label", {}, "Show the last", choice)), told, chart);
+  const helped = h("p", { class: "note" });
+  main.append(h("h2", {}, name), cards.element, helped, h("form", { class: "find" }, h("label", {}, "Show the last", choice)), told, chart);
   let plot = null, ended = false;
   const look = async () => {
     try {
@@ -61,6 +62,8 @@ function one(main, name, hours) {
         bound: found.bound ? `± ${number(found.bound, 3)}` : "measured",
         quality: found.quality, since: ago(found.since_us), edge: found.edge, group: found.group,
       });
+      const estimated = found.quality === "bounded" || found.quality === "unbounded";
+      say(helped, !estimated ? "" : "It is estimated from the sensors of its slot" + (found.helpers.length ? `, and with the help of ${found.helpers.join(", ")}` : "") + ".");
     } catch (error) { say(told, error.message); }
   };
   const draw = async () => {

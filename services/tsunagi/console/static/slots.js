@@ -23,6 +23,8 @@ export function open(main, me) {
     ["ready", "", (item) => (item.ready ? "yes" : h("span", { class: "unbounded" }, item.reason))],
     ["behind", "n", (item) => whole(item.behind)],
     ["B", "n", (item) => (item.batch_size === null ? "" : item.batch_size || "∞")],
+    ["most bandwidth", "n", (item) => (item.max_bandwidth === null ? "" : `${whole(item.max_bandwidth)} B/s`)],
+    ["longest recovery", "n", (item) => (item.max_recovery_s === null ? "" : seconds(item.max_recovery_s))],
     ["declared", "wrap", (item) => item.declared],
   ]);
   const takeovers = new Table("Takeovers", [

@@ -31,10 +31,15 @@ export function open(main) {
     ["what it says", "wrap", (item) => item.summary],
     ["what to do", "wrap", (item) => item.description],
   ], "none fires");
+  const acts = new Table("What operators did", [
+    ["time", "", (item) => clock(item.at_us)],
+    ["who", "", (item) => item.by],
+    ["what", "wrap", (item) => item.what],
+  ], "nothing");
   const unknown = h("p", { class: "note" }, "No Prometheus is named ([console] prometheus), so alerts are not shown.");
   const told = h("p", { class: "note" });
   main.append(h("h2", {}, "Alerts"), unknown, alerts.element, told, h("h2", {}, "Dead letters by reason"), reasons.element, h("h2", {}, "Late values by edge"), late.element,
-    h("h2", {}, "Newest dead letters"), letters.element);
+    h("h2", {}, "Newest dead letters"), letters.element, h("h2", {}, "What operators did"), acts.element);
   const take = (news) => {
     unknown.hidden = news.alerts !== null;
     alerts.element.hidden = news.alerts === null;
@@ -43,6 +48,7 @@ export function open(main) {
     told.textContent = `Counted: ${from.join(", ")}.`;
     reasons.show(news.reasons, (item) => `${item.topic}/${item.reason}`);
     late.show(news.late, (item) => `${item.edge}/${item.reason}`);
+    acts.show(news.acts, (item) => `${item.at_us}/${item.by}`, true);
     letters.show(news.letters, (item) => `${item.topic}/${item.partition}/${item.offset}`, true);
   };
   return { feeds: { troubles: take } };
