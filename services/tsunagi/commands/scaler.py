@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tsunagi.commands.options import DURATION, FILE, Number, OutputFile, serve
+from tsunagi.commands.options import DURATION, FILE, Number, OutputFile, seconds, serve
 
 _FORECAST = "Forecast of the rate: mixture, sdar, seasonal, ewma, last or module:Class."
 """Help text of --forecast."""
@@ -102,6 +102,26 @@ def scale(workers: int | None, kinds: tuple[str, ...], auto: bool) -> None:
     from tsunagi.scaler.by_hand import ask
 
     ask(load(), workers, kinds, click.echo, auto=auto)
+
+
+@scaler.command("move")
+@click.argument("slot", type=click.IntRange(0, 9_999))
+@click.argument("worker")
+@seconds("--timeout", 60.0, "Give up waiting after this time; the scaler may go on with the move.")
+def move(slot: int, worker: str, timeout_s: float) -> None:
+    """Move a slot to another worker, without a gap in its results.
+
+    The worker first builds the slot's state, if it is not its standby already. Then it takes the slot over, and the
+    worker that had it stands by. It is done once: the scaler may move the slot again, if load or a death asks for it.
+
+    Example: tsunagi scaler move 0 sec-1
+    """
+    from tsunagi.local.slot_move import ask, wait
+    from tsunagi.runtime.settings import load
+
+    settings = load()
+    ask(settings, slot, worker, click.echo)
+    wait(settings, slot, worker, click.echo, timeout_s)
 
 
 @scaler.command("capacity")

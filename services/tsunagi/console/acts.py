@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from tsunagi.local import queries, recovery, standby
+from tsunagi.local import queries, recovery, slot_move, standby
 from tsunagi.runtime.messages import VERSION, Act, Plan
 from tsunagi.runtime.plan import act_key
 from tsunagi.runtime.settings import Settings
@@ -54,6 +54,10 @@ def _scale(settings: Settings, given: Mapping[str, Any], tell: Tell, write: Writ
     by_hand.ask(settings, workers, (), tell, auto=workers is None, write=write)
 
 
+def _move(settings: Settings, given: Mapping[str, Any], tell: Tell, write: Write) -> None:
+    slot_move.ask(settings, int(given["slot"]), str(given["worker"]), tell, write)
+
+
 def _add(settings: Settings, given: Mapping[str, Any], tell: Tell, write: Write) -> None:
     text = str(given["text"]).strip()
     if " " not in text:  # it would be taken for the name of a file of the console's machine
@@ -85,6 +89,7 @@ ACTS: Mapping[str, ActKind] = {
     ),
     "recovery": ActKind({"eps": _NUMBER, "delta": _NUMBER, "helpers": _WHOLE, "unbounded": _WORD}, _recovery),
     "scale": ActKind({"workers": _WHOLE}, _scale),
+    "move": ActKind({"slot": (int,), "worker": (str,)}, _move),
     "query-add": ActKind({"text": (str,)}, _add),
     "query-drop": ActKind({"name": (str,)}, _drop),
 }

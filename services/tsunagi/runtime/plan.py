@@ -25,8 +25,8 @@ class Word(NamedTuple):
 
     Attributes:
         key: the subject, which is the record's key: "placement", "assignment/SLOT", "helpers/SLOT", "target/SLOT",
-            "recovery", "workers", "model", "table", "query/NAME", "act/TIME/USER" or "system/ID" (of several systems
-            the first in the log counts: tsunagi.system.identity).
+            "recovery", "workers", "model", "table", "query/NAME", "move/SLOT", "act/TIME/USER" or "system/ID" (of
+            several systems the first in the log counts: tsunagi.system.identity).
         epoch: the epoch of the slot's owner that writes the record, or 0 if another process does. A greater one wins.
         serial: the serial number of the record; 0 if it has none.
     """
@@ -58,6 +58,8 @@ def word_of(plan: Plan) -> Word | None:
             return Word(f"query/{plan.query.name}", 0, plan.serial)
         case "system":
             return Word(f"system/{plan.system.id}", 0, plan.serial)
+        case "move":
+            return Word(f"move/{plan.move.slot}", 0, plan.serial)
         case "act":
             return Word(act_key(plan.act), 0, plan.serial)
         case _:

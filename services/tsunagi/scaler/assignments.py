@@ -242,6 +242,10 @@ class Placer:
         before, self.goal = self.goal, place(loads, capacity, present, cells=self._cells)
         return self.goal != before
 
+    def ask(self, slot: int, pair: Pair) -> None:
+        """Set the goal of a slot as somebody asks for it. Load or a takeover may change it as any other goal."""
+        self.goal[slot] = pair
+
     def _hot(self, loads: Sequence[float], capacity: Mapping[str, float], now: float) -> bool:
         owners = {slot: pair.owner for slot, pair in self.goal.items()}
         used = utilisation(loads, capacity, owners)

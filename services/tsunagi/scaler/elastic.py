@@ -8,19 +8,20 @@ they answer.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import metrics
 from tsunagi.runtime.columns import Floats
-from tsunagi.runtime.messages import Heartbeat, Workers
+from tsunagi.runtime.messages import Assignment, Heartbeat, SlotMove, Workers
+from tsunagi.runtime.plan import MOVE
 from tsunagi.runtime.settings import LOCAL, ConfigError, ScalerSettings, Settings
 from tsunagi.scaler.assignments import Placer, split
 from tsunagi.scaler.capacity import Capacities
 from tsunagi.scaler.fleet_metrics import SlotGauges
-from tsunagi.scaler.handover import Pair
+from tsunagi.scaler.handover import PREPARE, Pair
 from tsunagi.scaler.launcher import Launcher
 from tsunagi.scaler.launcher_thread import LauncherThread
 from tsunagi.scaler.load import MEASURE_S, Delays, Saturation, SlotLoad, SlotView
@@ -94,6 +95,7 @@ class Elastic:
         self._counted: Counter[str] = Counter()
         self._by_hand = False
         self._asked: dict[str, int] | None = None  # what the policy has asked for last in `plan`
+        self._moves: dict[int, str] = {}  # slot -> the worker that somebody wants to own it
         self._named: dict[str, set[tuple[str, ...]]] = {}
 
     def grow(self, slots: int) -> None:
@@ -119,6 +121,17 @@ class Elastic:
         if wanted is not None and workers.by == POLICY and self.runner is not None and self._asked is None:
             self.runner.resume(wanted)
             self._asked = wanted
+
+    def on_move(self, move: SlotMove) -> None:
+        """Take note of whom somebody wants to own a slot."""
+        self._logger.info("a slot should move", slot=move.slot, to=move.to, by=move.by)
+        self._moves[move.slot] = move.to
+
+    def seen_to(self, assignment: Assignment) -> None:
+        """Take note that an assignment is newer than the wish to move its slot, which a scaler before has seen to."""
+        goes_on = (PREPARE, assignment.secondary), (MOVE, assignment.owner)
+        if (assignment.reason, self._moves.get(assignment.slot)) not in goes_on:
+            self._moves.pop(assignment.slot, None)
 
     def ask(self, alive: Mapping[str, Heartbeat], now_s: float) -> Workers | None:
         """Ask the policy if it is time; return the new wish for `plan`, or None if it stays as it is.
@@ -270,7 +283,17 @@ class Elastic:
             goal = {slot: pair for slot, pair in self._placer.goal.items() if pair != present[slot]}
             if goal:
                 self._logger.info("slots should move", goal={slot: list(pair) for slot, pair in goal.items()})
+        for slot, to in list(self._moves.items()):
+            if slot in present:
+                del self._moves[slot]
+                self._ask_to_move(slot, to, present[slot], capacity)
         self._planner.handover.goal = self._placer.goal
+
+    def _ask_to_move(self, slot: int, to: str, pair: Pair, workers: Collection[str]) -> None:
+        if to not in workers:
+            self._logger.warning("a slot cannot move: no such worker lives", slot=slot, to=to)
+        elif to != pair.owner:
+            self._placer.ask(slot, Pair(to, pair.owner))
 
     def _export(self, alive: Mapping[str, Heartbeat], todo: Todo) -> None:
         rescale, handover = self.rescale, self._planner.handover

@@ -105,6 +105,9 @@ class Scaler:
             ]
         )
         self._read_plan(plan_first, plan_end)
+        for slot, assignment in self.planner.assignments.items():
+            if self._words.in_force(f"assignment/{slot}")[1] > self._words.in_force(f"move/{slot}")[1]:
+                self.elastic.seen_to(assignment)
         self._compare(table)
         self._place()
 
@@ -199,6 +202,8 @@ class Scaler:
                 part.grow(plan.placement.slots)
         elif kind == "workers":
             self.elastic.on_workers(plan.workers)
+        elif kind == "move":
+            self.elastic.on_move(plan.move)
         elif kind == KEY:
             self._table = unpack_or_none(plan.table, self._logger) or self._table
 

@@ -15,11 +15,13 @@ from tsunagi.runtime.columns import pack_sensors
 from tsunagi.runtime.log import PLAN, LogError, Producer, Record
 from tsunagi.runtime.messages import (
     VERSION,
+    Act,
     Assignment,
     HelperRequest,
     Placement,
     Plan,
     RecoveryTarget,
+    SlotMove,
     StandbyTarget,
     Workers,
 )
@@ -45,6 +47,7 @@ def random_plan(draw: random.Random, *, numbered: bool = True) -> Plan:
         {"target": StandbyTarget(slot=slot, batch_size=draw.randrange(9))},
         {"recovery": RecoveryTarget(eps=draw.choice((0.1, 0.2, 0.3)))},
         {"workers": Workers(count={"local": draw.randrange(9)}, by="operator")},
+        {"move": SlotMove(slot=slot, to=f"n{draw.randrange(4)}")},
     ]
     return Plan(version=VERSION, serial=serial, **draw.choice(bodies))
 
@@ -96,6 +99,8 @@ def test_of_a_release_before_the_last_in_the_log_is_in_force_until_there_is_one_
         ({"target": StandbyTarget(slot=2)}, ("target/2", 0, 3)),
         ({"recovery": RecoveryTarget()}, ("recovery", 0, 3)),
         ({"workers": Workers()}, ("workers", 0, 3)),
+        ({"move": SlotMove(slot=2)}, ("move/2", 0, 3)),
+        ({"act": Act(by="olga", at_us=5)}, ("act/5/olga", 0, 3)),
         ({"system": {"id": "abc"}}, ("system/abc", 0, 3)),
         ({}, None),
     ],

@@ -9,6 +9,7 @@ const CAUSES = { died: "its owner died", left: "its owner stopped", moved: "it w
 const STANDBY = [["slot", "Slot", "number", "empty: all"], ["batch_size", "B", "text", "tuples, or inf"], ["policy", "Policy", ["model", "fixed"]],
   ["max_bandwidth", "Most bandwidth", "number", "bytes/s"], ["max_recovery_s", "Longest recovery", "number", "s"],
   ["priority", "Priority", ["recovery", "bandwidth"]]];
+const MOVE = [["slot", "Slot", "number"], ["worker", "To the worker", "text"]];
 const SCALE = [["workers", "Workers", "number", "empty: as the policy says"]];
 
 export function open(main, me) {
@@ -50,7 +51,7 @@ export function open(main, me) {
   ]);
   const live = h("p", { class: "note", role: "log", "aria-live": "polite" });
   main.append(cards.element, h("h2", {}, "Takeovers"), live, takeovers.element, h("h2", {}, "Slots"), slots.element);
-  if (me.role === "operator") main.append(actForm("Change how standbys stand by", "standby", STANDBY));
+  if (me.role === "operator") main.append(actForm("Change how standbys stand by", "standby", STANDBY), actForm("Move a slot", "move", MOVE));
   main.append(h("h2", {}, "Nodes"), nodes.element);
   if (me.role === "operator") main.append(actForm("Change the number of workers", "scale", SCALE));
   let told = null;

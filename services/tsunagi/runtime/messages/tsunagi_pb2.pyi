@@ -689,7 +689,7 @@ class SlotBeat(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., busy_offset: _Optional[int] = ..., busy_until: _Optional[int] = ..., busy_us: _Optional[int] = ..., ready: _Optional[bool] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., record_us: _Optional[float] = ..., batch_size: _Optional[int] = ..., lag: _Optional[int] = ..., record_tuples: _Optional[float] = ..., taking_up: _Optional[bool] = ..., send_us: _Optional[float] = ..., wait_us: _Optional[int] = ..., busy_limit_us: _Optional[int] = ..., declared: _Optional[str] = ..., query: _Optional[_Iterable[_Union[QueryBeat, _Mapping]]] = ..., move_us: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "workers", "system", "query", "model", "table", "act", "serial", "mac")
+    __slots__ = ("version", "assignment", "placement", "helpers", "target", "recovery", "workers", "system", "query", "model", "table", "act", "move", "serial", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
@@ -702,6 +702,7 @@ class Plan(_message.Message):
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     ACT_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
     SERIAL_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
@@ -716,9 +717,10 @@ class Plan(_message.Message):
     model: ModelTarget
     table: FleetTable
     act: Act
+    move: SlotMove
     serial: int
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., target: _Optional[_Union[StandbyTarget, _Mapping]] = ..., recovery: _Optional[_Union[RecoveryTarget, _Mapping]] = ..., workers: _Optional[_Union[Workers, _Mapping]] = ..., system: _Optional[_Union[System, _Mapping]] = ..., query: _Optional[_Union[QueryChange, _Mapping]] = ..., model: _Optional[_Union[ModelTarget, _Mapping]] = ..., table: _Optional[_Union[FleetTable, _Mapping]] = ..., act: _Optional[_Union[Act, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., helpers: _Optional[_Union[HelperRequest, _Mapping]] = ..., target: _Optional[_Union[StandbyTarget, _Mapping]] = ..., recovery: _Optional[_Union[RecoveryTarget, _Mapping]] = ..., workers: _Optional[_Union[Workers, _Mapping]] = ..., system: _Optional[_Union[System, _Mapping]] = ..., query: _Optional[_Union[QueryChange, _Mapping]] = ..., model: _Optional[_Union[ModelTarget, _Mapping]] = ..., table: _Optional[_Union[FleetTable, _Mapping]] = ..., act: _Optional[_Union[Act, _Mapping]] = ..., move: _Optional[_Union[SlotMove, _Mapping]] = ..., serial: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
 
 class System(_message.Message):
     __slots__ = ("id", "prefix", "made_us", "by")
@@ -784,6 +786,16 @@ class Workers(_message.Message):
     count: _containers.ScalarMap[str, int]
     by: str
     def __init__(self, as_configured: _Optional[bool] = ..., count: _Optional[_Mapping[str, int]] = ..., by: _Optional[str] = ...) -> None: ...
+
+class SlotMove(_message.Message):
+    __slots__ = ("slot", "to", "by")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    to: str
+    by: str
+    def __init__(self, slot: _Optional[int] = ..., to: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
 
 class StandbyTarget(_message.Message):
     __slots__ = ("slot", "as_configured", "batch_size", "policy", "max_bandwidth", "max_recovery_s", "priority")
