@@ -6,10 +6,11 @@ Where several processes run the tests, each has its broker, and a line is said o
 from __future__ import annotations
 
 import os
+import resource
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import hypothesis
@@ -31,6 +32,9 @@ hypothesis.settings.load_profile("tsunagi")
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
+CPU = "cpu_s"
+"""The name under which a test's report has its CPU seconds."""
+_BEFORE = pytest.StashKey[float]()
 REPORTED = 15
 """Number of last lines of a failed test that are shown when it has failed; the summary shows all."""
 
@@ -55,6 +59,7 @@ class Modules:
         self._began = time.monotonic()
         self._left: Counter[str] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._cpu_s: defaultdict[str, float] = defaultdict(float)
         self._outcomes: dict[str, Counter[str]] = {}
 
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Parts | None:
@@ -79,16 +84,40 @@ class Modules:
             terminal.write_line("\n".join([f"\n{report.when} of {report.nodeid}:", *lines]))
         if report.when != "teardown":
             return
+        used: Any = dict(report.user_properties).get(CPU, 0.0)
+        self._cpu_s[module] += used
         self._left[module] -= 1
         if self._left[module] == 0:
             found = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
             minutes = (time.monotonic() - self._began) / 60
-            terminal.write_line(f"{minutes:5.1f} min  {module}: {found} in {self._seconds[module]:.0f} s")
+            took = f"{self._seconds[module]:.0f} s, {self._cpu_s[module]:.0f} of a core"
+            terminal.write_line(f"{minutes:5.1f} min  {module}: {found} in {took}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """Say nothing of a test that passed."""
         return (("passed" if report.when == "call" else ""), "", "") if report.outcome == "passed" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    """Note how much CPU time has been used before a test."""
+    item.stash[_BEFORE] = _cpu_s()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    """Say what a test has used: in this process, and in those that it has started and that have ended."""
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append((CPU, _cpu_s() - item.stash[_BEFORE]))
+
+
+def _cpu_s() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def pytest_configure(config: pytest.Config) -> None:

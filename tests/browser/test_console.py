@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -126,6 +128,34 @@ def test_an_operator_adds_a_query_and_sees_its_first_row_and_a_viewer_does_not_a
     plans = [Plan.FromString(item.value or b"") for item in read_partition(quiet_log(rig.settings, "test"), PLAN, 0)]
     (act,) = [plan.act for plan in plans if plan.WhichOneof("body") == "act"]
     assert (act.by, act.what.startswith("query-add: text = CREATE QUERY hot")) == ("olga", True)
+
+
+def test_an_operator_moves_a_slot_and_a_command_moves_it_back(rig: Rig, browser: Browser) -> None:
+    rig.wait_protected()
+    browser.open("/slots")
+    browser.login("olga", PASSWORD)
+    rig.fleet.update()
+    owner, standby = (node for role in ("primary", "standby") for node, _ in [rig.fleet.of_slot(1, role) or ("", None)])
+    move = "details:has(input[name=worker])"
+    browser.wait(lambda: browser.texts(move), "the form")
+    browser.click(f"{move} summary")
+    browser.type(f"{move} input[name=slot]", "1")
+    browser.type(f"{move} input[name=worker]", standby)
+    browser.click(f"{move} form > button")
+    browser.wait(lambda: f"from {owner} to {standby}, which is ready" in browser.text(f"{move} .said"), "what it does")
+    browser.click(f"{move} form > button[type=button]")
+    rows = 'table[aria-label="Takeovers"] tbody tr'
+    browser.wait(lambda: any("it was moved" in row and standby in row for row in browser.texts(rows)), "the move")
+    done = subprocess.run(
+        [sys.executable, "-m", "tsunagi.cli", "--config", str(rig.config), "scaler", "move", "1", owner],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{owner} owns slot 1" in done.stdout
+    rig.wait_protected()
 
 
 def test_a_sensors_past_is_drawn(rig: Rig, browser: Browser) -> None:
