@@ -63,6 +63,7 @@ class Planner:
         self._serial = 0
         self._first_seen: float | None = None
         self._claims: dict[str, tuple[Heartbeat, list[tuple[int, int]]]] = {}  # worker -> (slot, epoch) that it owns
+        self._owners: tuple[Mapping[str, Heartbeat], dict[int, str]] = {}, {}  # the last answer, and of which workers
 
     def grow(self, slots: int) -> None:
         """Take note that there are so many slots, or more."""
@@ -107,13 +108,19 @@ class Planner:
         }
 
     def owners(self, alive: Mapping[str, Heartbeat]) -> dict[int, str]:
-        """Return for each slot the living worker that says it owns it; of several the one of the greatest epoch."""
+        """Return for each slot the living worker that says it owns it; of several the one of the greatest epoch.
+
+        Several parts of the scaler ask in one turn, with the same workers.
+        """
+        if self._owners[0] is alive:
+            return self._owners[1]
         self._claims = {name: self._claimed(name, beat) for name, beat in alive.items()}
         best: dict[int, tuple[int, str]] = {}
         for name, (_, claims) in self._claims.items():
             for slot, epoch in claims:
                 best[slot] = max(best.get(slot, (-1, "")), (epoch, name))
-        return {slot: name for slot, (_, name) in best.items()}
+        self._owners = alive, {slot: name for slot, (_, name) in best.items()}
+        return self._owners[1]
 
     def _claimed(self, name: str, beat: Heartbeat) -> tuple[Heartbeat, list[tuple[int, int]]]:
         known = self._claims.get(name)

@@ -40,9 +40,9 @@ PATIENCE_S = 8.0
 """The first plan waits this many seconds for all workers, then it takes those that are there."""
 BEATS_BACK = 20_000
 """Heartbeats before the end of the topic that a starting scaler reads, so that it knows at once who is there."""
-REST_OF_SLOT_S = 25e-6
-"""Where there are several cells, the scaler rests between two looks at all slots: so many seconds for each slot. So it
-looks twice a second at 20,000 slots. Looking at one slot takes some microseconds."""
+REST_OF_SLOT_S = 50e-6
+"""Where there are several cells, the scaler rests between two looks at all slots: so many seconds for each slot, which
+takes some microseconds. So it looks once a second at 20,000 slots. What comes meanwhile is only taken in."""
 NODE = "scaler"
 """The name of all scalers. Of two that run, the one that began later acts."""
 
@@ -68,7 +68,7 @@ class Scaler:
         self._words = Words()
         self._placement: Placement | None = None
         self._mover = Mover(settings.slide_us)
-        self._plans_at = 0.0  # when it looks at what to wish next
+        self._looks_at = 0.0  # when it looks at all nodes and slots next
         self._placed = 0  # how many rows of the table have a slot
         incarnation = clock.now_us() * 1000
         self._heard = HeartbeatFilter()
@@ -135,6 +135,15 @@ class Scaler:
         for record in self._reader.read(500, READ_S):
             self._dispatch(record)
         now = self._clock.monotonic()
+        if now >= self._looks_at:
+            self._looks_at = now + self._rest_s
+            self._look(now)
+        self._producer.poll()
+        if self._fatal is not None:
+            raise self._fatal
+
+    def _look(self, now: float) -> None:
+        """Look at all nodes and slots, and write the wishes that follow."""
         alive = self.planner.alive(now)
         leads = self.rivals.leads(now)
         metrics.LEADS.set(float(leads))
@@ -142,8 +151,7 @@ class Scaler:
             self._place()
         if leads and self._placement is not None and len(self._table) <= self._placed:
             self._move_on(self._placement, now)
-        if leads and self.detector.settled(now) and now >= self._plans_at:
-            self._plans_at = now + self._rest_s
+        if leads and self.detector.settled(now):
             self.elastic.turn(alive, now)  # first, since it drops the goal of a slot that was taken over
             self._plan(now)
             asked = self.elastic.ask(alive, self._steady.now_us() / 1e6)
@@ -153,9 +161,6 @@ class Scaler:
         metrics.WORKERS.labels(state="wanted").set(self.elastic.rescale.total(alive))
         metrics.PLAN_SERIAL.set(self.planner.serial)
         self.outside.export(alive, now)
-        self._producer.poll()
-        if self._fatal is not None:
-            raise self._fatal
 
     def _plan(self, now: float) -> None:
         for assignment in self.planner.decide(now):
