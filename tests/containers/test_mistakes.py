@@ -11,6 +11,9 @@ from deploy.compose import Project
 from deploy.variables import ComposeError
 from tests.containers.project import ROOT, ComposeProject, docker
 from tests.spark.driver import wait_until
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.log import RESULTS
+from tsunagi.runtime.settings import KafkaSettings
 
 
 def test_a_port_that_is_taken_is_named_with_the_variable_to_change(project) -> None:
@@ -66,11 +69,11 @@ def test_what_was_stopped_goes_on_with_its_data(project) -> None:
     text = "CREATE QUERY means AS SELECT group, AVG(value) AS mean FROM readings [RANGE 20 SECONDS] GROUP BY group"
     assert "means: added" in project.tool("query", "add", text)
     wait_until(lambda: bool(_rows(project)), "rows of the query that was added")
-    before = project.tool("results", "--format", "csv").count("\n")
+    before = _blocks(project)
     stopped = project.make("stop")
     assert stopped.returncode == 0, stopped.stderr
     project.up()
-    assert project.tool("results", "--format", "csv").count("\n") >= before > 0
+    assert _blocks(project) >= before > 0
     answered = len(_rows(project))
     wait_until(lambda: len(_rows(project)) > answered, "rows behind the restart")
     steps = [line.split(",")[:2] for line in _rows(project)]
@@ -78,6 +81,19 @@ def test_what_was_stopped_goes_on_with_its_data(project) -> None:
     told = [{"query": "means", "state": "runs", "fault": ""}]
     wait_until(lambda: _listed(project) == told, "a heartbeat of Spark that tells of the query")
     assert "means: dropped" in project.tool("query", "drop", "means")
+
+
+def _blocks(project: ComposeProject) -> int:
+    """Return how many blocks of results the log holds; all that there ever were."""
+    log = KafkaLog(KafkaSettings(servers=project.servers), client_id="test")
+    reader = log.reader()
+    try:
+        ranges = [reader.range(RESULTS, partition) for partition in range(log.partitions(RESULTS))]
+    finally:
+        reader.close()
+        log.close()
+    assert {first for first, _ in ranges} == {0}, "results are gone"
+    return sum(end for _, end in ranges)
 
 
 def _listed(project: ComposeProject) -> list[dict[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ def load(days: int, seed: int = 1) -> Floats:
     return np.repeat(np.maximum(wave, 0.0), 30)
 
 
+@lru_cache  # several tests compare with the same run
 def simulate(settings: PolicySettings, *, history: int = 3, days: float = 1.0, speed: float = 1.0) -> SimulationResult:
     rates = load(history + 1)[: round((history + days) * DAY)]
     policy = make_rival(settings)
