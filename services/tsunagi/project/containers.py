@@ -33,7 +33,7 @@ _WORKERS = {"gateway": 2, "secondary": 2, "worker": 1}
 """Workers that docker-compose.yml has, by the beginning of their names."""
 _BROKERS = ("kafka", "kafka-2", "kafka-3", "mosquitto")
 """The brokers of docker-compose.yml."""
-_SERVICES = (*_BROKERS, "topics", "model", "tools", "scaler", "learner", "spark", "console", "prometheus")
+_SERVICES = (*_BROKERS, "topics", "model", "tools", "scaler", "learner", "spark", "console", "prometheus", "grafana")
 """Other names of docker-compose.yml that no service of an edge can have."""
 
 _HEAD = """\

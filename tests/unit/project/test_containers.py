@@ -39,13 +39,13 @@ def test_an_edge_has_its_real_name_and_the_demo_does_not_run() -> None:
 
 
 def test_every_service_that_reads_settings_has_the_folder() -> None:
-    """Those of docker-compose.yml stand in the file, but for brokers, Prometheus and the demo's."""
+    """Those of docker-compose.yml stand in the file, but for brokers, Prometheus, Grafana and the demo's."""
     compose = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     services = set(
         re.findall(r"(?m)^  ([a-z0-9-]+):", compose[compose.index("\nservices:") : compose.index("\nvolumes:")])
     )
     ours = set(re.findall(r"(?m)^  ([a-z0-9-]+):", files()[OVERRIDE].split("\nservices:")[1]))
-    assert services - ours == {"kafka", "kafka-2", "kafka-3", "mosquitto", "prometheus"}
+    assert services - ours == {"kafka", "kafka-2", "kafka-3", "mosquitto", "prometheus", "grafana"}
 
 
 def test_a_fleet_that_learns_has_the_learner() -> None:
