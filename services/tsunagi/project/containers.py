@@ -31,10 +31,6 @@ _DEMO_EDGES = ("edge-1", "edge-2", "edge-3", "edge-4")
 """The edges of docker-compose.yml, which read the shipped readings."""
 _WORKERS = {"gateway": 2, "secondary": 2, "worker": 1}
 """Workers that docker-compose.yml has, by the beginning of their names."""
-_BROKERS = ("kafka", "kafka-2", "kafka-3", "mosquitto")
-"""The brokers of docker-compose.yml."""
-_SERVICES = (*_BROKERS, "topics", "model", "tools", "scaler", "learner", "spark", "console", "prometheus", "grafana")
-"""Other names of docker-compose.yml that no service of an edge can have."""
 
 _HEAD = """\
 # Made from tsunagi.toml and sensors.csv by `tsunagi init` and, each time anew, by `make up PROJECT=...`.
@@ -137,10 +133,10 @@ _SPARK = """\
 
 
 def service_names(edges: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
-    """Return the name of a Compose service for each edge: plain small letters, and no name twice.
+    """Return the name of a Compose service for each edge: plain small letters, "edge" before them, and no name twice.
 
     Args:
-        taken: names of other services.
+        taken: names of other services that begin with "edge".
     """
     used, found = set(taken), dict[str, str]()
     for edge in edges:
@@ -213,9 +209,8 @@ def container_files(settings: Settings, table: SensorTable, sizes: Sizes) -> dic
             _SERVICE.format(name="learner", command="learner, run", role="learner", mounts=mounts, memory_mb=memory_mb)
         )
     parts += [f"  {name}: {{profiles: [demo]}}\n" for name in _DEMO_EDGES]
-    known = {*_SERVICES, *_DEMO_EDGES, *nodes}
     source = ", ".join(f"{name}: {json.dumps(value)}" for name, value in _source(settings).items())
-    for edge, service in service_names(table.edges, known).items():
+    for edge, service in service_names(table.edges, _DEMO_EDGES).items():
         parts.append(_EDGE.format(service=service, edge=json.dumps(edge), source=source, mounts=mounts, **named))
     variables = _VARIABLES.format(cores=sizes.spark_cores.value)
     return {OVERRIDE: "".join(parts), VARIABLES: variables if own else f"{variables}TSUNAGI_PORT_KAFKA=0\n"}

@@ -48,6 +48,14 @@ def test_every_service_that_reads_settings_has_the_folder() -> None:
     assert services - ours == {"kafka", "kafka-2", "kafka-3", "mosquitto", "prometheus", "grafana"}
 
 
+def test_no_edge_gets_the_name_of_another_service() -> None:
+    compose = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    services = re.findall(r"(?m)^  ([a-z0-9-]+):", compose[compose.index("\nservices:") : compose.index("\nvolumes:")])
+    demo = [name for name in services if name.startswith("edge")]
+    assert demo == ["edge-1", "edge-2", "edge-3", "edge-4"]
+    assert not set(service_names(services, demo).values()) & set(services)
+
+
 def test_a_fleet_that_learns_has_the_learner() -> None:
     assert "command: [learner, run]" in files(recovery={"learn": True})[OVERRIDE]
     assert "learner" not in files()[OVERRIDE]
