@@ -12,8 +12,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.browser.browser import SIZES, Browser, browsing
+from tests.browser.collector import Collector, collecting
 from tests.e2e.stream import Inputs, write_inputs
 from tests.e2e.system import Rig
 from tsunagi.broker.broker import Broker
@@ -38,12 +40,21 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory, broker: Broker, inputs: Inputs) -> Iterator[Rig]:
+def collector() -> Iterator[Collector]:
+    with collecting() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def rig(
+    tmp_path_factory: pytest.TempPathFactory, broker: Broker, inputs: Inputs, collector: Collector
+) -> Iterator[Rig]:
     place = Path(tmp_path_factory.mktemp("console"))
     users = place / "users"
     write_user(users, "vera", "viewer", PASSWORD)
     write_user(users, "olga", "operator", PASSWORD)
-    changes = {"console": {"port": 0, "users": str(users)}}
+    console = {"port": 0, "users": str(users), "traces": collector.address, "traces_share": 0.2}
+    changes = {"console": console}
     found = Rig(place, inputs, servers=broker.servers, prefix="console.", changes=changes)
     try:
         found.start()
@@ -168,6 +179,24 @@ def test_a_sensors_past_is_drawn(rig: Rig, browser: Browser) -> None:
     browser.wait(lambda: browser.text("h2") == name, "the sensor")
     browser.wait(lambda: browser.driver.execute_script("return !!document.querySelector('.chart canvas')"), "the chart")
     assert browser.complaints() == []
+
+
+def test_the_way_of_a_step_is_traced_from_edges_to_results(rig: Rig, address: str, collector: Collector) -> None:
+    whole = {"publish", "recover", "order"}
+
+    def found() -> list[list[Span]]:
+        return [spans for spans in collector.traces().values() if whole <= {span.name for span in spans}]
+
+    rig.wait(lambda: bool(found()), f"a whole trace from {address}")
+    spans = found()[0]
+    (root,) = (span for span in spans if not span.parent_span_id)
+    assert root.name.startswith("step ")
+    assert all(span.parent_span_id == root.span_id for span in spans if span is not root)
+    told = {item.value.string_value for span in spans for item in span.attributes if item.key == "tsunagi.edge"}
+    assert told == {"edge-1", "edge-2", "edge-3", "edge-4"}
+    assert sum(span.name == "recover" for span in spans) == 2, "a span for each slot"
+    assert all(root.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano for span in spans)
+    assert max(span.end_time_unix_nano for span in spans) == root.end_time_unix_nano
 
 
 def test_a_console_that_is_killed_changes_nothing_and_comes_back_to_the_present(rig: Rig, browser: Browser) -> None:

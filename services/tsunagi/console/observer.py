@@ -17,6 +17,7 @@ from tsunagi.console.results import ResultsFollower
 from tsunagi.console.spending import Spending, SpendingFollower
 from tsunagi.console.tails import Tails
 from tsunagi.console.takeovers import Takeovers
+from tsunagi.console.traces import Traces, TracesFollower, otlp
 from tsunagi.console.values import Values
 from tsunagi.console.wishes import Wishes, WishesFollower
 from tsunagi.runtime.log import Log
@@ -56,6 +57,10 @@ class Observer:
         address = settings.console.prometheus
         if address:
             self._followings["alerts"] = Following("alerts", lambda: AlertsFollower(address, self._alerts), logger)
+        self._traces = None
+        if settings.console.traces:
+            traces = self._traces = Traces(settings.console.traces_share, otlp(settings.console.traces))
+            self._followings["traces"] = Following("traces", lambda: TracesFollower(log, traces), logger)
 
     def start(self) -> None:
         """Begin to follow."""
@@ -66,6 +71,8 @@ class Observer:
         """Stop following."""
         for following in self._followings.values():
             following.close()
+        if self._traces is not None:
+            self._traces.close()
         self._takeovers.close()
         self._tails.close()
 

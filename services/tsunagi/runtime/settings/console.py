@@ -27,6 +27,13 @@ class ConsoleSettings(Section):
         description="address of a Prometheus whose alerts are shown, such as http://127.0.0.1:9090; empty = none",
         pattern=r"^(https?://[^\s/]+.*)?$",
     )
+    traces: str = Field(
+        "",
+        description="address of an OpenTelemetry collector that gets traces of some steps (OTLP over HTTP), such as "
+        "http://127.0.0.1:4318; empty = none",
+        pattern=r"^(https?://[^\s/]+.*)?$",
+    )
+    traces_share: float = Field(0.01, ge=0.0, le=1.0, description="share of all steps of which traces are sent")
     public: bool = Field(default=False, description="let everybody see it who reaches an address beyond this machine")
 
     @property
