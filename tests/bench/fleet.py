@@ -6,9 +6,9 @@ It goes the way of a new user: `tsunagi init` on the messages of the devices at 
 with all but the edges, which this process plays: batches and heartbeats as edges send them, without windows and
 spools. The learner makes a model meanwhile. One edge falls silent for a while. With `--kills` owners of
 slots are killed, one after the other, and started again. With `--raise-slots` the system gets more slots in the middle
-of the run. One JSON object comes out: how long each part took, what came out late, takeovers that nobody caused, how
-long the slots of the killed were silent, CPU and memory of each kind of process, and the results compared with what was
-sent, by a reader of their own.
+of the run. With `--viewers` so many browsers look at the console. One JSON object comes out: how long each part took,
+what came out late, takeovers that nobody caused, how long the slots of the killed were silent, CPU and memory of each
+kind of process, and the results compared with what was sent, by a reader of their own.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from tests.bench import outcome
 from tests.bench.fleet_judge import false_takeovers, judge_results, silences
 from tests.bench.system import say, spread
+from tests.bench.viewers import Viewers
 from tests.integration.test_edge_mqtt import Mosquitto
 from tsunagi.audit.evidence import Kill
 from tsunagi.broker.checks import free_port
@@ -326,7 +327,9 @@ def measure(work: Path, given: argparse.Namespace) -> dict[str, Any]:
         edges = Edges(settings, log, read_sensors(settings.sensors))
         found["records_a_step"] = edges.records_a_step
         edges.start()
-        return found | follow(settings, config, log, edges, began, given)
+        viewers = Viewers(system.start_console(), given.viewers) if given.viewers else None
+        found |= follow(settings, config, log, edges, began, given)
+        return found | ({} if viewers is None else {"viewers": viewers.close()})
     finally:
         system.stop()
 
@@ -439,6 +442,9 @@ def main() -> int:
     parser.add_argument("--step-s", type=float, help="length of a step, instead of what init proposes")
     parser.add_argument("--kills", type=int, default=0, help="owners of slots that are killed")
     parser.add_argument("--raise-slots", type=int, default=0, help="slots that there are from the middle of the run on")
+    parser.add_argument(
+        "--viewers", type=int, default=0, help="browsers that look at the console; none: it does not run"
+    )
     parser.add_argument("--learn-steps", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=180.0)
     parser.add_argument("--work", type=Path, default=Path("out/bench-fleet"))
