@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-import urllib.request
 from typing import Any
 
+from tsunagi.console.asking import Looker, read_text
 from tsunagi.runtime.log import LogError
 
-LOOK_S = 5.0
-"""Time between two looks at the alerts, in seconds."""
 _ASK_S = 2.0
 """Longest wait for Prometheus, in seconds."""
-_MOST_BYTES = 4_000_000
-"""A longer answer is not read."""
 
 
 class Alerts:
@@ -55,7 +50,7 @@ class Alerts:
             return list(self._found)
 
 
-class AlertsFollower:
+class AlertsFollower(Looker):
     """A follower (`tsunagi.console.following`) of a Prometheus' alerts.
 
     Args:
@@ -63,20 +58,12 @@ class AlertsFollower:
     """
 
     def __init__(self, address: str, alerts: Alerts) -> None:
+        super().__init__()
         self._address = address.rstrip("/")
         self._alerts = alerts
-        self._next = time.monotonic()
 
-    def turn(self) -> None:
-        time.sleep(0.1)
-        if time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + LOOK_S
+    def look(self) -> None:
         try:
-            with urllib.request.urlopen(f"{self._address}/api/v1/alerts", timeout=_ASK_S) as answer:  # noqa: S310
-                self._alerts.take(answer.read(_MOST_BYTES).decode("utf-8", "replace"))
+            self._alerts.take(read_text(f"{self._address}/api/v1/alerts", _ASK_S))
         except (OSError, ValueError) as error:
             raise LogError(f"{self._address} ([console] prometheus) does not answer: {error}") from None
-
-    def close(self) -> None:
-        """Nothing is kept open."""

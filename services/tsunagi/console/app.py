@@ -45,11 +45,11 @@ KILLED = frozenset({"worker", "edge", "spark", "scaler", "learner"})
 MOST_BODY = 65_536
 """A request's body may have so many bytes."""
 LOGINS = RateLimitItemPerMinute(10)
-"""So many wrong passwords from one address are heard; later ones are refused."""
+"""Number of wrong passwords that one address may send in a minute; further ones are refused."""
 ACTS_A_MINUTE = RateLimitItemPerMinute(30)
-"""So many acts, or previews of them, are taken from one address."""
+"""Number of acts, or previews of them, that one address may ask for in a minute."""
 HISTORIES = RateLimitItemPerMinute(30)
-"""So many histories may one address ask for; each reads the log."""
+"""Number of histories that one address may ask for in a minute; each of them reads the log."""
 MOST_HOURS = 168.0
 """Longest past that one question may ask for, in hours."""
 MOST_POINTS = 4000

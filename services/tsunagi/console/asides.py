@@ -27,7 +27,6 @@ class Asides:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.version = 0
         self._reasons: Counter[tuple[str, str]] = Counter()
         self._letters: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self._late: Counter[tuple[str, str]] = Counter()
@@ -48,12 +47,10 @@ class Asides:
                 self._letters.clear()
             else:
                 self._late.clear()
-            self.version += 1
 
     def take(self, record: Record) -> None:
         """Count a record."""
         with self._lock:
-            self.version += 1
             self._ends[record.topic] = record.offset + 1
             try:
                 if record.topic == DEAD_LETTERS:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from structlog.stdlib import BoundLogger
 
 from tsunagi.console.alerts import Alerts, AlertsFollower
 from tsunagi.console.asides import Asides, AsidesFollower
-from tsunagi.console.following import Following
+from tsunagi.console.following import Follower, Following
 from tsunagi.console.history import number
 from tsunagi.console.nodes import Nodes
 from tsunagi.console.results import ResultsFollower
@@ -47,20 +47,21 @@ class Observer:
         self._wishes = Wishes(settings, logger)
         self._nodes: dict[str, Any] = {}
         self._tails = Tails(log, settings, logger)
-        self._followings = {
-            "heartbeats": Following("heartbeats", lambda: Nodes(log, self._takeovers, self._put), logger),
-            "results": Following("results", lambda: ResultsFollower(log, settings, self.values), logger),
-            "the scaler": Following("the scaler", lambda: SpendingFollower(self._spending, self._scaler), logger),
-            "dead letters": Following("dead letters", lambda: AsidesFollower(log, self._asides), logger),
-            "plan": Following("plan", lambda: WishesFollower(log, self._wishes, logger), logger),
+        followers: dict[str, Callable[[], Follower]] = {
+            "heartbeats": lambda: Nodes(log, self._takeovers, self._put),
+            "results": lambda: ResultsFollower(log, settings, self.values),
+            "the scaler": lambda: SpendingFollower(self._spending, self._scaler),
+            "dead letters": lambda: AsidesFollower(log, self._asides),
+            "plan": lambda: WishesFollower(log, self._wishes, logger),
         }
         address = settings.console.prometheus
         if address:
-            self._followings["alerts"] = Following("alerts", lambda: AlertsFollower(address, self._alerts), logger)
+            followers["alerts"] = lambda: AlertsFollower(address, self._alerts)
         self._traces = None
         if settings.console.traces:
             traces = self._traces = Traces(settings.console.traces_share, otlp(settings.console.traces))
-            self._followings["traces"] = Following("traces", lambda: TracesFollower(log, traces), logger)
+            followers["traces"] = lambda: TracesFollower(log, traces)
+        self._followings = {name: Following(name, make, logger) for name, make in followers.items()}
 
     def start(self) -> None:
         """Begin to follow."""

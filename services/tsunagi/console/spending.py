@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import urllib.request
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -12,22 +11,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
+from tsunagi.console.asking import LOOK_S, Looker, read_text
 from tsunagi.console.history import number
 from tsunagi.runtime.log import LogError
 from tsunagi.runtime.settings import Settings
 from tsunagi.scaler.bound import BoundError, cost_bound
 from tsunagi.scaler.policy import WorkerType
 
-LOOK_S = 5.0
-"""Time between two looks at the scaler's metrics, in seconds."""
 KEPT = 1440
 """Looks that are kept: two hours."""
 BOUND_S = 60.0
 """Shortest time between two computations of the least possible cost, in seconds."""
 _ASK_S = 2.0
 """Longest wait for the scaler's metrics, in seconds."""
-_MOST_BYTES = 8_000_000
-"""A longer answer is not read."""
 _HOUR_S = 3600.0
 """Seconds of an hour, for which prices are."""
 
@@ -127,7 +123,7 @@ class Spending:
         }
 
 
-class SpendingFollower:
+class SpendingFollower(Looker):
     """A follower (`tsunagi.console.following`) of the scaler's metrics.
 
     Args:
@@ -135,25 +131,17 @@ class SpendingFollower:
     """
 
     def __init__(self, spending: Spending, where: Callable[[], str]) -> None:
+        super().__init__()
         self._spending = spending
         self._where = where
-        self._next = time.monotonic()
 
-    def turn(self) -> None:
-        time.sleep(0.1)
-        if time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + LOOK_S
+    def look(self) -> None:
         where = self._where()
         if not where:
             raise LogError("no scaler has been heard")
         try:
-            with urllib.request.urlopen(f"http://{where}/metrics", timeout=_ASK_S) as answer:
-                text = answer.read(_MOST_BYTES).decode("utf-8", "replace")
+            text = read_text(f"http://{where}/metrics", _ASK_S)
         except OSError as error:
             raise LogError(f"the scaler's metrics at {where} do not answer: {error}") from None
         self._spending.take(self._spending.look_of(text, time.time()))
         self._spending.compare(time.monotonic())
-
-    def close(self) -> None:
-        """Nothing is kept open."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import urllib.request
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,20 +12,18 @@ from typing import Any
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
+from tsunagi.console.asking import read_text
 from tsunagi.local.fleet import Fleet
+from tsunagi.runtime.beat_routes import OWNING
 from tsunagi.runtime.messages import Heartbeat, SlotBeat
 from tsunagi.runtime.metrics import PHASES
 
 KEPT = 200
 """Takeovers that are kept, the newest."""
 ASKERS = 4
-"""So many nodes are asked for their metrics at a time."""
+"""Number of nodes that are asked for their metrics at a time."""
 _ASK_S = 1.0
 """Longest wait for a worker's metrics, in seconds."""
-_MOST_BYTES = 4_000_000
-"""A longer answer of a worker's metrics is not read."""
-_OWNERS = ("primary", "promoting")
-"""The roles of a slot's owner, and of who is about to be."""
 
 Phases = dict[str, float]
 Ask = Callable[[Heartbeat, int], Phases | None]
@@ -74,13 +71,9 @@ class Takeovers:
 
     Args:
         ask: asks the new owner how long the parts took; it is called in threads of their own.
-
-    Attributes:
-        version: counts up with each change.
     """
 
     def __init__(self, ask: Ask | None = None) -> None:
-        self.version = 0
         self._ask = ask if ask is not None else ask_metrics
         self._lock = threading.Lock()
         self._owners: dict[int, _Owner] = {}
@@ -105,7 +98,7 @@ class Takeovers:
             if beat.message.role != "worker":
                 continue
             for part in beat.message.slots:
-                if part.role in _OWNERS:
+                if part.role in OWNING:
                     found = part.epoch, part.role == "primary", node, part
                     if part.slot not in best or found[:3] > best[part.slot][:3]:
                         best[part.slot] = found
@@ -135,14 +128,12 @@ class Takeovers:
         with self._lock:
             self._found.append(found)
             self._open.append(found)
-            self.version += 1
 
     def _caught_up(self, fleet: Fleet, slot: int, epoch: int, appended_us: int) -> None:
         for item in [item for item in self._open if item.slot == slot and item.epoch <= epoch]:
             with self._lock:
                 item.caught_up_us = appended_us
                 self._open.remove(item)
-                self.version += 1
             if item.cause == "died" and item.epoch == epoch:
                 message = fleet.beats[item.owner].message
                 self._askers.submit(self._measure, item, message)
@@ -157,7 +148,6 @@ class Takeovers:
             self._before[item.owner, item.slot] = sums
             if sums.get("count", 0.0) - before.get("count", 0.0) == 1.0:
                 item.phases = {phase: sums.get(phase, 0.0) - before.get(phase, 0.0) for phase in PHASES}
-                self.version += 1
 
 
 def ask_metrics(message: Heartbeat, slot: int) -> Phases | None:
@@ -166,9 +156,7 @@ def ask_metrics(message: Heartbeat, slot: int) -> Phases | None:
         return None
     host = message.metrics_host or "127.0.0.1"
     try:
-        with urllib.request.urlopen(f"http://{host}:{message.metrics_port}/metrics", timeout=_ASK_S) as answer:
-            text = answer.read(_MOST_BYTES).decode("utf-8", "replace")
-        return sums_of(text, slot)
+        return sums_of(read_text(f"http://{host}:{message.metrics_port}/metrics", _ASK_S), slot)
     except (OSError, ValueError) as error:
         structlog.get_logger("tsunagi.console").debug("no metrics", node=message.node, error=str(error))
         return None

@@ -28,7 +28,7 @@ READ_RECORDS = 2000
 QUIET_US = 5_000_000
 """A step is traced when nothing more of it has come for so long, in microseconds of the log's time."""
 MOST_STEPS = 1000
-"""So many steps are kept at a time; of more, the oldest are traced as they are."""
+"""Number of steps that are kept at a time. If there are more, the oldest are traced as they are."""
 LONGEST_US = 60_000_000
 """A window that ended longer before its batch was appended is of a replay or a spool; its span begins with the
 append."""

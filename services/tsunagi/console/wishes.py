@@ -25,7 +25,7 @@ READ_S = 0.5
 READ_RECORDS = 500
 """Most records that one read returns."""
 KEPT_ACTS = 50
-"""So many of the newest acts are shown."""
+"""Number of acts that are shown, the newest."""
 
 
 class Wishes:

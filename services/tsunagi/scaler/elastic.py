@@ -14,6 +14,7 @@ from pathlib import Path
 from structlog.stdlib import BoundLogger
 
 from tsunagi.runtime import metrics
+from tsunagi.runtime.beat_routes import OWNING
 from tsunagi.runtime.columns import Floats
 from tsunagi.runtime.messages import Assignment, Heartbeat, SlotMove, Workers
 from tsunagi.runtime.plan import MOVE
@@ -192,7 +193,7 @@ class Elastic:
         named = self._planner.named()
         return {
             name: WorkerSlots(
-                owns=sum(part.role in ("primary", "promoting") for part in beat.slots),
+                owns=sum(part.role in OWNING for part in beat.slots),
                 hosts=len(beat.slots) + (name in named),
             )
             for name, beat in alive.items()

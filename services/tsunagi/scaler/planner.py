@@ -24,8 +24,8 @@ SUSPECT = 0.25
 READ_BACK_S = 5.0
 """A wish that has not come back from `plan` after this many seconds is written again."""
 SLACK = 0.125
-"""With several cells: a worker may get this part more than its share, if it has slots of the slot's cell already. So
-the slots of a dead worker go to few others, and each of these reads few cells more."""
+"""With several cells, a worker that has slots of the slot's cell already may get this part more than its share. So the
+slots of a dead worker go to few others, and each of these reads few cells more."""
 
 
 class Planner:
@@ -193,14 +193,13 @@ class Planner:
             return {}
         if len(turn.alive) < self._workers and turn.now - self._first_seen < self._patience_s:
             return {}
-        share = self._slots / len(turn.usable)
         names = sorted(turn.usable)
         first = {}
         for number, slot in enumerate(unplanned):
             if self.cells.count > 1:
                 spread = names[number * len(names) // len(unplanned)]
             else:
-                spread = turn.loads.least(slot, turn.usable.__contains__, share)
+                spread = turn.least(slot, turn.usable)
             first[slot] = turn.owners.get(slot) or spread
             turn.loads.add(slot, [first[slot]])
         return first
@@ -306,8 +305,8 @@ def _neighbours(owners: Mapping[int, str]) -> dict[int, str]:
     for number, (name, slots) in enumerate(runs):
         before, after = runs[number - 1][0], runs[(number + 1) % len(runs)][0]
         for place, slot in enumerate(slots):
-            neighbour = before if 2 * place < len(slots) else after
-            found[slot] = neighbour if neighbour != name else after if after != name else before
+            nearest = (before, after) if 2 * place < len(slots) else (after, before)
+            found[slot] = next(neighbour for neighbour in nearest if neighbour != name)
     return found
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from tsunagi.console.spending import BOUND_S, LOOK_S, Spending
+from tsunagi.console.asking import LOOK_S
+from tsunagi.console.spending import BOUND_S, Spending
 from tsunagi.runtime.settings import ScalerSettings, Settings, SizeSettings
 
 METRICS = """\

@@ -1,5 +1,5 @@
 // Load, forecast and workers, and what they cost beside the least that was possible.
-import { Cards, Table, h, number, say, whole } from "./dom.js";
+import { Cards, Table, clock, h, number, say, whole } from "./dom.js";
 import { colours, library } from "./chart.js";
 
 export const TITLE = "Cost";
@@ -18,7 +18,7 @@ export function open(main) {
       capacity: number(last("capacity")), "price an hour": news.priced ? number(last("price_h")) : "",
       paid: news.priced ? number(news.paid) : "", "least possible": news.least === null ? "" : number(news.least),
     });
-    const since = news.since_s ? new Date(news.since_s * 1000).toLocaleTimeString("en-GB") : "";
+    const since = clock(news.since_s * 1e6);
     say(told, news.priced ? `Paid by the second since ${since}, when this console began to look; the least possible is what somebody pays who knows all rates beforehand.`
       : `No type of worker has a price ([scaler.sizes]). The number of workers is ${news.policy === "fixed" ? "fixed" : `decided by the policy ${news.policy}`}.`);
     workers.show(Object.entries(news.workers).sort(), (item) => item[0]);
