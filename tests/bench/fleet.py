@@ -6,9 +6,9 @@ It goes the way of a new user: `tsunagi init` on the messages of the devices at 
 with all but the edges, which this process plays: batches and heartbeats as edges send them, without windows and
 spools. The learner makes a model meanwhile. One edge falls silent for a while. With `--kills` owners of
 slots are killed, one after the other, and started again. With `--raise-slots` the system gets more slots in the middle
-of the run. With `--viewers` so many browsers look at the console. One JSON object comes out: how long each part took,
-what came out late, takeovers that nobody caused, how long the slots of the killed were silent, CPU and memory of each
-kind of process, and the results compared with what was sent, by a reader of their own.
+of the run. With `--viewers` so many look at the console, one of them with a real browser. One JSON object comes out:
+how long each part took, what came out late, takeovers that nobody caused, how long the slots of the killed were silent,
+CPU and memory of each kind of process, and the results compared with what was sent, by a reader of their own.
 """
 
 from __future__ import annotations
@@ -327,9 +327,12 @@ def measure(work: Path, given: argparse.Namespace) -> dict[str, Any]:
         edges = Edges(settings, log, read_sensors(settings.sensors))
         found["records_a_step"] = edges.records_a_step
         edges.start()
-        viewers = Viewers(system.start_console(), given.viewers) if given.viewers else None
-        found |= follow(settings, config, log, edges, began, given)
-        return found | ({} if viewers is None else {"viewers": viewers.close()})
+        viewers = Viewers(work, system, given.viewers) if given.viewers else None
+        try:
+            return found | follow(settings, config, log, edges, began, given, viewers)
+        finally:
+            if viewers is not None:
+                viewers.close()
     finally:
         system.stop()
 
@@ -377,7 +380,13 @@ class Raiser(threading.Thread):
 
 
 def follow(
-    settings: Settings, config: Path, log: Log, edges: Edges, began: float, given: argparse.Namespace
+    settings: Settings,
+    config: Path,
+    log: Log,
+    edges: Edges,
+    began: float,
+    given: argparse.Namespace,
+    viewers: Viewers | None,
 ) -> dict[str, Any]:
     """Watch the system while edges send; return the figures."""
     seconds = given.seconds
@@ -408,6 +417,8 @@ def follow(
                 first.setdefault(slot, owner[1].epoch)
                 last[slot] = owner[1].epoch
     used, told, bytes_kept = meter.usage(), ends(log), stored(settings)
+    if viewers is not None:
+        found["viewers"] = viewers.measured(killer.kills, read_sensors(settings.sensors).sensors[0].name)
     edges.ended.set()
     edges.join()
     fleet.close()
@@ -443,7 +454,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=0, help="owners of slots that are killed")
     parser.add_argument("--raise-slots", type=int, default=0, help="slots that there are from the middle of the run on")
     parser.add_argument(
-        "--viewers", type=int, default=0, help="browsers that look at the console; none: it does not run"
+        "--viewers", type=int, default=0, help="who looks at the console, one in a browser; none: it does not run"
     )
     parser.add_argument("--learn-steps", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=180.0)

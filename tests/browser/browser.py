@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -39,19 +38,12 @@ class Browser:
 
     def text(self, selector: str = "main") -> str:
         """Return the text that a reader sees in an element; "" if it is not there."""
-        try:
-            return str(self.driver.find_element(By.CSS_SELECTOR, selector).text)
-        except (NoSuchElementException, StaleElementReferenceException):
-            return ""
+        return next(iter(self.texts(selector)), "")
 
     def texts(self, selector: str) -> list[str]:
-        """Return the texts of all elements of a kind."""
-        for _ in range(10):
-            try:
-                return [str(item.text) for item in self.driver.find_elements(By.CSS_SELECTOR, selector)]
-            except StaleElementReferenceException:  # the page has changed meanwhile
-                continue
-        raise AssertionError(f"{selector}: the page changes all the time")
+        """Return the texts of all elements of a kind, as they are at one moment: the page may change at every step."""
+        script = "return Array.from(document.querySelectorAll(arguments[0]), (item) => item.innerText)"
+        return list(self.driver.execute_script(script, selector))
 
     def wait(self, holds: Callable[[], Any], what: str) -> None:
         """Wait until something holds.

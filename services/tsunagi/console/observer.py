@@ -40,7 +40,7 @@ class Observer:
         self.settings = settings
         self.log = log
         self.values = Values(table)
-        self._takeovers = Takeovers()
+        self._takeovers = Takeovers(silent_s=2 * settings.standby.heartbeat_s)
         self._asides = Asides()
         self._spending = Spending(settings)
         self._alerts = Alerts()

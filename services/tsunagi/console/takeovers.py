@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
@@ -37,7 +37,8 @@ class Takeover:
     Attributes:
         epoch: the term of the new owner.
         former: the owner before; "" = nobody was known to be.
-        cause: died (it was silent) | left (it stopped in good order) | moved (it lives and gave the slot up).
+        cause: died (it has not been heard since) | silent (it was silent for long, and lives) | left (it stopped in
+            good order) | moved (it lives and gave the slot up).
         heard_us: when the log appended the former owner's last heartbeat, microseconds since 1970; 0 = never.
         seen_us: when the log appended the first heartbeat in which the new one says so.
         caught_up_us: when it appended the first one in which the new owner has no backlog left; 0 = not yet.
@@ -64,6 +65,14 @@ class _Owner:
     node: str
     epoch: int
     heard_us: int
+    incarnation: int
+
+
+class _Doubt(NamedTuple):
+    """A takeover whose former owner counts as dead until that process is heard again."""
+
+    takeover: Takeover
+    incarnation: int
 
 
 class Takeovers:
@@ -71,14 +80,17 @@ class Takeovers:
 
     Args:
         ask: asks the new owner how long the parts took; it is called in threads of their own.
+        silent_s: an owner that lives and was unheard for longer was taken for dead, seconds; else it gave the slot up.
     """
 
-    def __init__(self, ask: Ask | None = None) -> None:
+    def __init__(self, ask: Ask | None = None, silent_s: float = 0.5) -> None:
         self._ask = ask if ask is not None else ask_metrics
         self._lock = threading.Lock()
         self._owners: dict[int, _Owner] = {}
         self._found: deque[Takeover] = deque(maxlen=KEPT)
         self._open: list[Takeover] = []
+        self._doubts: deque[_Doubt] = deque(maxlen=KEPT)
+        self._silent_us = round(silent_s * 1e6)
         self._askers = ThreadPoolExecutor(ASKERS, thread_name_prefix="console-metrics")
         self._before: dict[tuple[str, int], Phases] = {}  # by (node, slot): what was known of its earlier takeovers
 
@@ -103,31 +115,43 @@ class Takeovers:
                     if part.slot not in best or found[:3] > best[part.slot][:3]:
                         best[part.slot] = found
         for slot, (epoch, primary, node, part) in best.items():
-            appended_us = fleet.beats[node].appended_us
+            beat = fleet.beats[node]
+            appended_us = beat.appended_us
+            owner = _Owner(node, epoch, appended_us, beat.message.incarnation)
             known = self._owners.get(slot)
-            if known is None:
-                self._owners[slot] = _Owner(node, epoch, appended_us)
-            elif epoch > known.epoch and node != known.node:
-                self._take(fleet, slot, known, node, part, appended_us)
-            else:
-                known.node, known.epoch, known.heard_us = node, epoch, appended_us
+            if known is not None and epoch > known.epoch and node != known.node:
+                self._take(fleet, slot, known, owner)
+            self._owners[slot] = owner
             if primary and not part.taking_up:
                 self._caught_up(fleet, slot, epoch, appended_us)
+        self._heard_again(fleet)
 
-    def _take(self, fleet: Fleet, slot: int, former: _Owner, node: str, part: SlotBeat, appended_us: int) -> None:
+    def _take(self, fleet: Fleet, slot: int, former: _Owner, owner: _Owner) -> None:
         last = fleet.beats.get(former.node)
-        heard_us = former.heard_us if last is None else last.appended_us
-        if last is not None and last.message.leaving:
-            cause = "left"
-        elif last is not None and former.node in fleet.fresh("worker") and last.appended_us >= appended_us - 50_000:
-            cause = "moved"
-        else:
-            cause = "died"
-        found = Takeover(slot, part.epoch, node, former.node, cause, heard_us, appended_us)
-        self._owners[slot] = _Owner(node, part.epoch, appended_us)
+        same = last is not None and last.message.incarnation == former.incarnation
+        heard_us = last.appended_us if last is not None and same else former.heard_us
+        found = Takeover(slot, owner.epoch, owner.node, former.node, "died", heard_us, owner.heard_us)
+        if last is not None and same and last.message.leaving:
+            found.cause = "left"
+        elif last is not None and same and not owns(last.message, slot):
+            found.cause = "moved"
+        else:  # a secondary takes over within a tenth of a second of a death, so that no silence tells
+            self._doubts.append(_Doubt(found, former.incarnation))
         with self._lock:
             self._found.append(found)
             self._open.append(found)
+
+    def _heard_again(self, fleet: Fleet) -> None:
+        """Take back that an owner has died, if its process is heard after its successor."""
+        for doubt in tuple(self._doubts):
+            found, beat = doubt.takeover, fleet.beats.get(doubt.takeover.former)
+            if beat is None or beat.appended_us <= found.seen_us:
+                continue
+            self._doubts.remove(doubt)
+            if beat.message.incarnation == doubt.incarnation:
+                with self._lock:
+                    silent = found.seen_us - found.heard_us > self._silent_us
+                    found.cause = "left" if beat.message.leaving else "silent" if silent else "moved"
 
     def _caught_up(self, fleet: Fleet, slot: int, epoch: int, appended_us: int) -> None:
         for item in [item for item in self._open if item.slot == slot and item.epoch <= epoch]:
@@ -148,6 +172,11 @@ class Takeovers:
             self._before[item.owner, item.slot] = sums
             if sums.get("count", 0.0) - before.get("count", 0.0) == 1.0:
                 item.phases = {phase: sums.get(phase, 0.0) - before.get(phase, 0.0) for phase in PHASES}
+
+
+def owns(message: Heartbeat, slot: int) -> bool:
+    """Return whether a heartbeat says that its node owns a slot, or takes it over."""
+    return any(part.slot == slot and part.role in OWNING for part in message.slots)
 
 
 def ask_metrics(message: Heartbeat, slot: int) -> Phases | None:

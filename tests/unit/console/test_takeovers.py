@@ -26,13 +26,13 @@ class World:
         self.takeovers = Takeovers(ask)
         self.sequence = 0
 
-    def beat(self, node: str, *slots: SlotBeat, leaving: bool = False) -> None:
+    def beat(self, node: str, *slots: SlotBeat, leaving: bool = False, incarnation: int = 1) -> None:
         self.sequence += 1
         message = Heartbeat(
             version=VERSION,
             node=node,
             role="worker",
-            incarnation=1,
+            incarnation=incarnation,
             sequence=self.sequence,
             slots=slots,
             leaving=leaving,
@@ -87,6 +87,24 @@ def test_an_owner_that_gives_the_slot_up_has_left_or_moved_it(leaving: bool) -> 
     world.beat("gw-1", own(2, role="standby"), leaving=leaving)
     (found,) = world.look()
     assert found["cause"] == ("left" if leaving else "moved")
+
+
+@pytest.mark.parametrize(
+    ("silence_s", "incarnation", "cause"),
+    [(0.0, 1, "moved"), (0.08, 1, "moved"), (30.0, 1, "silent"), (0.08, 2, "died"), (30.0, 2, "died")],
+)
+def test_an_owner_has_died_unless_its_process_is_heard_again(silence_s: float, incarnation: int, cause: str) -> None:
+    world = World()
+    world.beat("gw-1", own(1))
+    world.look()
+    world.clock.advance(silence_s)
+    world.beat("gw-2", own(2))
+    (found,) = world.look(0.0)
+    assert found["cause"] == "died"
+    world.clock.advance(0.2)
+    world.beat("gw-1", own(2, role="standby"), incarnation=incarnation)
+    (found,) = world.look()
+    assert found["cause"] == cause
 
 
 def test_the_same_owner_in_a_new_epoch_is_no_takeover() -> None:

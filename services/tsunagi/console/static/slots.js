@@ -4,7 +4,7 @@ import { killButton } from "./kill.js";
 import { Cards, Table, clock, h, seconds, whole } from "./dom.js";
 
 export const TITLE = "Slots";
-const CAUSES = { died: "its owner died", left: "its owner stopped", moved: "it was moved" };
+const CAUSES = { died: "its owner died", silent: "its owner was silent", left: "its owner stopped", moved: "it was moved" };
 
 const STANDBY = [["slot", "Slot", "number", "empty: all"], ["batch_size", "B", "text", "tuples, or inf"], ["policy", "Policy", ["model", "fixed"]],
   ["max_bandwidth", "Most bandwidth", "number", "bytes/s"], ["max_recovery_s", "Longest recovery", "number", "s"],
@@ -34,7 +34,7 @@ export function open(main, me) {
     ["from", "", (item) => item.former],
     ["to", "", (item) => item.owner],
     ["because", "", (item) => CAUSES[item.cause] || item.cause],
-    ["unheard for", "n", (item) => (item.cause === "died" && item.heard_us ? seconds((item.seen_us - item.heard_us) / 1e6) : "")],
+    ["unheard for", "n", (item) => ((item.cause === "died" || item.cause === "silent") && item.heard_us ? seconds((item.seen_us - item.heard_us) / 1e6) : "")],
     ["detected in", "n", (item) => seconds(item.phases.detect)],
     ["promoted in", "n", (item) => seconds(item.phases.promote)],
     ["caught up in", "n", (item) => (item.phases.catch_up !== undefined ? seconds(item.phases.catch_up) : item.caught_up_us ? "done" : "under way")],
