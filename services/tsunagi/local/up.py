@@ -28,8 +28,8 @@ from tsunagi.system.processes import Process, ProcessError
 from tsunagi.system.topics import quiet_log, tool_log
 
 READY_S = 180.0
-"""Longest wait until all services say that they are ready, in seconds; after it `up` fails. On a machine that others keep
-busy Spark alone has taken 90."""
+"""Longest wait until all services say that they are ready, in seconds; after it `up` fails. On a machine that others
+keep busy Spark alone has taken 90."""
 READY_S_A_MB = 1.0
 """Workers get this many seconds more to be ready for each megabyte of the recovery model's file, from which they make
 their filters."""
