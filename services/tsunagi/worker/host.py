@@ -53,6 +53,7 @@ from tsunagi.standby.replica import Replica
 from tsunagi.standby.shared import Shared
 from tsunagi.standby.stages.base import ReplicaStage
 from tsunagi.worker.acks import SlotAcks
+from tsunagi.worker.cpu_wait import CpuWait
 from tsunagi.worker.gauges import Gauges
 from tsunagi.worker.hearing import Hearing
 from tsunagi.worker.lifelines import Lifelines
@@ -84,7 +85,8 @@ class ReplicaHost:
     Args:
         log: the Kafka cluster, or a log in memory.
         limit: the rate that it keeps to, tuples/s, like a smaller machine; None = as fast as it can.
-        threads: whether threads read models. In virtual time they must not, since a thread takes real time.
+        threads: whether threads read models, and waits for a core are counted. In virtual time neither may be, since
+            both take real time.
         lifelines: tell which owners' processes may be dead; None = heartbeats alone do.
     """
 
@@ -106,6 +108,7 @@ class ReplicaHost:
         self.replicas: dict[int, Replica] = {}
         self.incarnation = clock.now_us() * 1000
         self._clock = clock
+        self._cpu_wait = CpuWait() if threads else CpuWait(lambda: 0.0)
         self._pace = None if limit is None else Pace(limit)
         self._logger = logger
         self._gauges = Gauges()
@@ -437,6 +440,7 @@ class ReplicaHost:
 
     def _fill(self, beat: Heartbeat) -> None:
         now = self._clock.monotonic()
+        self._cpu_wait.look(now)
         replicas = list(self.replicas.values())
         beat.slots.extend(replica.beat(now) for replica in replicas)
         beat.overloaded_ms = round(self._overload.seconds * 1000)
@@ -444,6 +448,7 @@ class ReplicaHost:
             self._table_serial = self._plan.table_serial
         beat.table = self._table_serial
         working = [part for part in beat.slots if part.busy_limit_us]
+        self._cpu_wait.take_off(working, now)
         if not working:
             return
         # One loop serves all slots. While it is on one, heartbeats must say that it is busy for the others as well.
