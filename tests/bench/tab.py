@@ -68,7 +68,7 @@ class Tab:
 
     def _follow_slots(self) -> None:
         self._browser.open("/slots")
-        self._browser.wait(lambda: self._browser.texts('table[aria-label="Slots"] tbody tr'), "slots")
+        self._browser.wait(self._slots, "slots")
         self._browser.driver.execute_script(WATCH)
 
     def _follow(self) -> None:

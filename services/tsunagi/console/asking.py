@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import urllib.request
+from abc import ABC, abstractmethod
 
 LOOK_S = 5.0
 """Time between two looks, in seconds."""
@@ -24,7 +25,7 @@ def read_text(address: str, timeout_s: float) -> str:
     return found.decode("utf-8", "replace")
 
 
-class Looker:
+class Looker(ABC):
     """A follower (`tsunagi.console.following`) of something that is looked at each `LOOK_S` seconds."""
 
     def __init__(self) -> None:
@@ -36,13 +37,13 @@ class Looker:
             self._next = time.monotonic() + LOOK_S
             self.look()
 
+    @abstractmethod
     def look(self) -> None:
         """Look once.
 
         Raises:
             LogError: there is no answer.
         """
-        raise NotImplementedError
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - a follower has one, and this one has nothing to do
         """Nothing is kept open."""

@@ -128,12 +128,13 @@ class Takeovers:
 
     def _take(self, fleet: Fleet, slot: int, former: _Owner, owner: _Owner) -> None:
         last = fleet.beats.get(former.node)
-        same = last is not None and last.message.incarnation == former.incarnation
-        heard_us = last.appended_us if last is not None and same else former.heard_us
+        if last is not None and last.message.incarnation != former.incarnation:
+            last = None  # of a later process of that name
+        heard_us = former.heard_us if last is None else last.appended_us
         found = Takeover(slot, owner.epoch, owner.node, former.node, "died", heard_us, owner.heard_us)
-        if last is not None and same and last.message.leaving:
+        if last is not None and last.message.leaving:
             found.cause = "left"
-        elif last is not None and same and not owns(last.message, slot):
+        elif last is not None and not owns(last.message, slot):
             found.cause = "moved"
         else:  # a secondary takes over within a tenth of a second of a death, so that no silence tells
             self._doubts.append(_Doubt(found, former.incarnation))

@@ -24,8 +24,9 @@ SUSPECT = 0.25
 READ_BACK_S = 5.0
 """A wish that has not come back from `plan` after this many seconds is written again."""
 SLACK = 0.125
-"""With several cells, a worker that has slots of the slot's cell already may get this part more than its share. So the
-slots of a dead worker go to few others, and each of these reads few cells more."""
+"""Where there are several cells, a worker that has slots of a slot's cell already may have so much more than an even
+share of all slots, as a part of that share. The slots of a dead worker then go to few others, and each of these reads
+few cells more."""
 
 
 class Planner:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 from pathlib import Path
 
 from tsunagi.runtime.messages import SlotBeat
 
 LOOKS = 600
-"""So many looks are remembered: a minute of heartbeats. What the loop is on for longer counts in full before that."""
+"""Number of looks that are remembered: a minute, with a heartbeat each 0.1 s. Of work that takes longer, what was
+waited before the oldest of these looks is not taken off."""
 
 
 def kernels_count(thread: int) -> Callable[[], float]:
@@ -45,12 +47,16 @@ class CpuWait:
         self._read = kernels_count(threading.get_native_id()) if read is None else read
         self._looks: deque[tuple[float, float]] = deque(maxlen=LOOKS)
 
-    def look(self, now: float) -> None:
-        """Note how long it has waited until now; `now` in seconds of a clock that never jumps."""
-        self._looks.append((now, self._read()))
-
     def take_off(self, parts: Iterable[SlotBeat], now: float) -> None:
-        """Take off what the thread has waited for a core from what heartbeats say of how long it has been busy."""
+        """Take off what the thread has waited for a core from what a heartbeat says of how long it has been busy.
+
+        Called for each heartbeat, also when the thread is not busy: what was waited is known between two calls alone.
+
+        Args:
+            parts: the parts of the heartbeat in which it is busy.
+            now: the time, in seconds of a clock that never jumps.
+        """
+        self._looks.append((now, self._read()))
         for part in parts:
             part.busy_us = max(0, part.busy_us - round(self.since(now - part.busy_us / 1e6) * 1e6))
 
@@ -59,7 +65,5 @@ class CpuWait:
 
         What it waited before that first look does not count, so that no more is returned than it has waited.
         """
-        if not self._looks:
-            return 0.0
-        at_first = next((waited for at, waited in self._looks if at >= moment), None)
-        return 0.0 if at_first is None else self._looks[-1][1] - at_first
+        looks = [waited for _, waited in takewhile(lambda look: look[0] >= moment, reversed(self._looks))]
+        return looks[0] - looks[-1] if looks else 0.0

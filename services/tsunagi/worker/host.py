@@ -440,7 +440,6 @@ class ReplicaHost:
 
     def _fill(self, beat: Heartbeat) -> None:
         now = self._clock.monotonic()
-        self._cpu_wait.look(now)
         replicas = list(self.replicas.values())
         beat.slots.extend(replica.beat(now) for replica in replicas)
         beat.overloaded_ms = round(self._overload.seconds * 1000)
