@@ -5,6 +5,8 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 # The matrices are small: threads only get in each other's way.
 export OPENBLAS_NUM_THREADS := 1
+# Hundreds of short processes would compile all modules anew.
+export PYTHONDONTWRITEBYTECODE :=
 PYTHON ?= python3.11
 # Daemons (mosquitto, dockerd) are in directories that are not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin:/sbin

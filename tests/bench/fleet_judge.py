@@ -43,6 +43,7 @@ def judge_results(log: Log, sent: Mapping[int, Floats]) -> dict[str, int]:
         lost: values that were sent, have no row, and do not stand in `late`.
         aside: values that have no row and stand in `late`: they came after their step had closed, and no model was in
             force yet by which they could be recovered.
+        left_behind: values that have no row and stand in outputs in `late`: their slot had been left behind.
         doubled: rows of a step that the sensor had a row of.
         reordered: rows that come behind a row of a later step of the sensor.
         wrong: measured rows with another value than the one sent.
@@ -70,13 +71,16 @@ def judge_results(log: Log, sent: Mapping[int, Floats]) -> dict[str, int]:
             last[ids] = np.maximum(last[ids], place)
     rowless = np.isfinite(truth) & (count == 0)
     whole = np.flatnonzero(rowless.sum(axis=1) == 0)
-    aside = np.zeros_like(rowless)
+    aside, left = np.zeros_like(rowless), np.zeros_like(rowless)
     for record in read_partition(log, LATE, 0):
-        batch = Late.FromString(record.value or b"").batch
-        if begin <= batch.step < end:
-            aside[batch.step - begin, sensors(batch.sensor)] = True
+        late = Late.FromString(record.value or b"")
+        said, where = (late.batch, aside) if late.HasField("batch") else (late.recovered, left)
+        if begin <= said.step < end:
+            where[said.step - begin, sensors(said.sensor)] = True
+    left &= ~aside
     judged = slice(whole[0], whole[-1])
-    counts = {"lost": int((rowless & ~aside)[judged].sum()), "aside": int((rowless & aside)[judged].sum())}
+    each = {"lost": ~(aside | left), "aside": aside, "left_behind": left}
+    counts = {name: int((rowless & which)[judged].sum()) for name, which in each.items()}
     return found | counts | {"unfinished": len(truth) - 1 - int(whole[-1])}
 
 
@@ -91,10 +95,14 @@ def silences(log: Log, kills: list[Kill], slide_us: int) -> dict[str, Any]:
 
 
 def false_takeovers(state: Path, kills: list[Kill]) -> int:
-    """Return how many owners were taken for dead that nobody had killed, by what their successors logged."""
+    """Return how many owners were taken for dead that nobody had killed, by what their successors logged.
+
+    They log a takeover when they have caught up, which takes long where there is much to make up for.
+    """
     found = 0
     for item in processes.logged(state, "takeover"):
-        at_us = datetime.fromisoformat(item["time"]).timestamp() * 1e6
+        took_s = item["promote_s"] + item["catch_up_s"]
+        at_us = (datetime.fromisoformat(item["time"]).timestamp() - took_s) * 1e6
         caused = any(kill.node == item["old_owner"] and 0 < at_us - kill.at_us < CAUSED_US for kill in kills)
         found += item["reason"] in DEATHS and not caused
     return found

@@ -7,6 +7,7 @@ import secrets
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -25,8 +26,6 @@ MOST_PASSWORD = 1024
 """Greatest number of characters of a password; a longer one would only cost time."""
 _HASHER = PasswordHasher()
 """Hashes with argon2id at the parameters that its authors recommend (RFC 9106, low memory)."""
-_NOBODY = _HASHER.hash(secrets.token_hex(16))
-"""The hash that is checked for an unknown name, so that it takes as long as for a known one."""
 
 
 class UsersError(ValueError):
@@ -112,11 +111,17 @@ def _write_private(path: Path, content: bytes) -> None:
     Path(name).replace(path)
 
 
+@cache
+def _nobody() -> str:
+    """Return the hash that is checked for an unknown name, so that it takes as long as for a known one."""
+    return _HASHER.hash(secrets.token_hex(16))
+
+
 def check(users: Mapping[str, User], name: str, password: str) -> User | None:
     """Return the user if the password is right; None if not."""
     user = users.get(name)
     try:
-        _HASHER.verify(_NOBODY if user is None else user.hash, password[: MOST_PASSWORD + 1])
+        _HASHER.verify(_nobody() if user is None else user.hash, password[: MOST_PASSWORD + 1])
     except (VerificationError, InvalidHashError):
         return None
     return user

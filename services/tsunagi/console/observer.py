@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from structlog.stdlib import BoundLogger
 
@@ -17,12 +17,14 @@ from tsunagi.console.results import ResultsFollower
 from tsunagi.console.spending import Spending, SpendingFollower
 from tsunagi.console.tails import Tails
 from tsunagi.console.takeovers import Takeovers
-from tsunagi.console.traces import Traces, TracesFollower, otlp
 from tsunagi.console.values import Values
 from tsunagi.console.wishes import Wishes, WishesFollower
 from tsunagi.runtime.log import Log
 from tsunagi.runtime.sensors import Sensor, SensorTable
 from tsunagi.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from tsunagi.console.traces import Traces
 
 MOST_FOUND = 200
 """Most sensors that one search returns."""
@@ -57,8 +59,10 @@ class Observer:
         address = settings.console.prometheus
         if address:
             followers["alerts"] = lambda: AlertsFollower(address, self._alerts)
-        self._traces = None
+        self._traces: Traces | None = None
         if settings.console.traces:
+            from tsunagi.console.traces import Traces, TracesFollower, otlp  # noqa: PLC0415 - few need OpenTelemetry
+
             traces = self._traces = Traces(settings.console.traces_share, otlp(settings.console.traces))
             followers["traces"] = lambda: TracesFollower(log, traces)
         self._followings = {name: Following(name, make, logger) for name, make in followers.items()}

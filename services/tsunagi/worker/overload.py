@@ -27,6 +27,9 @@ standby would have twice the work while they are behind, and would never catch u
 EVEN_US = 250_000
 """Slots of an overloaded worker whose oldest records are so much younger than the oldest of all wait for that one,
 microseconds."""
+SILENT_S = 5.0
+"""A slot waits for older records of others for so long at most, seconds. Whoever puts results in order would leave it
+behind as one that has died ([spark] wait_s), although its worker lives."""
 ASK_S = 1.0
 """While a slot's log is not read, the worker asks for the log's end at this interval, seconds: it tells the backlog."""
 
@@ -54,6 +57,7 @@ class Overload:
         self._standby_at = 0.0  # while it is behind, standing by waits until then
         self._oldest_us = math.inf  # the append time of the oldest record that waits
         self._held: dict[int, float] = {}  # slots whose logs are not read: when their ends are asked for next
+        self._turned: dict[int, float] = {}  # when slots had time for their records
 
     def begin(self, replicas: Iterable[Replica]) -> bool:
         """Begin a turn of the loop; return whether the next read should not wait."""
@@ -97,7 +101,11 @@ class Overload:
         if replica.stage is not ReplicaStage.OWN:
             return now >= self._standby_at
         # Where one slot has something to make up for, as after a takeover, the others need not wait for it.
-        return not self.seconds or _waits_since(replica) <= self._oldest_us + EVEN_US
+        slot, oldest = replica.slot_id, _waits_since(replica) <= self._oldest_us + EVEN_US
+        has_time = not self.seconds or oldest or now - self._turned.get(slot, -math.inf) >= SILENT_S
+        if has_time:
+            self._turned[slot] = now
+        return has_time
 
     def on_stood_by(self, began: float, ended: float) -> None:
         """Take in when the worker has processed records of a slot that it stands by for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 import structlog
@@ -69,6 +70,7 @@ class Plant:
     """
 
     def __init__(self, owners: str = "ab") -> None:
+        self._owners = owners
         self.clock = ManualClock()
         layout = dict.fromkeys(topics.TOPICS, 1) | dict.fromkeys((TUPLES, RECOVERED, topics.CONTEXTS), 2)
         self.log = MemoryLog(self.clock, layout)
@@ -129,7 +131,7 @@ class Plant:
 
     def behind(self) -> list[int]:
         """Return how many records each slot's owner has not processed."""
-        owners = [self.hosts["a"].replicas[0], self.hosts["b"].replicas[1]]
+        owners = [self.hosts[owner].replicas[slot] for slot, owner in enumerate(self._owners)]
         assert [replica.stage for replica in owners] == [ReplicaStage.OWN, ReplicaStage.OWN]
         return [self.log.stored(TUPLES, replica.slot_id).end - replica.slot.position for replica in owners]
 
@@ -223,9 +225,28 @@ def test_the_oldest_records_of_all_slots_come_first_and_nobody_is_suspected_mean
     plant.run(4.0 * BURST / LIMIT, 0.0)
     first, second = plant.outputs(0)[done[0] :], plant.outputs(1)[done[1] + 10 :]
     assert (len(first), len(second)) == (3 * BURST, BURST // 10)
-    assert max(record.appended_us for record, _ in first) <= min(record.appended_us for record, _ in second)
+    ended_us = max(record.appended_us for record, _ in first)
+    turns = sorted({record.appended_us for record, _ in second if record.appended_us < ended_us})
+    assert all(later - turn > 0.9e6 * overload.SILENT_S for turn, later in pairwise(turns))
+    assert sum(record.appended_us < ended_us for record, _ in second) < BURST // 10
     assert all(replica.stage is ReplicaStage.WATCH for replica in plant.hosts["b"].replicas.values())
     assert [replica.epoch for replica in plant.hosts["a"].replicas.values()] == [1, 1]
+
+
+def test_no_slot_is_silent_for_long_because_another_one_has_older_records() -> None:
+    """Else Spark would leave it behind as one that has died, and its results would stand in `late`."""
+    plant = Plant("aa")
+    plant.run(3.0, RATE / 4)
+    plant.send(8 * BURST, slots=[0])
+    plant.run(overload.SAID_S + 1.0, RATE / 4)
+    assert plant.hosts["a"]._overload.seconds
+    began_us = plant.clock.now_us()
+    plant.run(9.0, RATE / 4)
+    assert plant.behind()[0] > BURST  # all this time it had older records
+    for slot in (0, 1):
+        written = [record.appended_us for record, _ in plant.outputs(slot) if record.appended_us >= began_us]
+        gaps = [later - one for one, later in pairwise([began_us, *written, plant.clock.now_us()])]
+        assert max(gaps) < 1e6 * (overload.SILENT_S + 1.0)
 
 
 def test_however_much_the_log_holds_a_bounded_part_of_it_waits_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
