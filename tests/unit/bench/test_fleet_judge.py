@@ -1,4 +1,4 @@
-"""The judge of a fleet finds what is lost, and nothing else: not what stands in `late`, nor takeovers that take long."""
+"""The judge of a fleet finds what is lost, and nothing else: no value in `late`, and no takeover that takes long."""
 
 from __future__ import annotations
 
