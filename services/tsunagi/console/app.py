@@ -25,11 +25,12 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tsunagi.console import access, acts
+from tsunagi.console import access
 from tsunagi.console.feeds import Feed, events
 from tsunagi.console.history import read_history
 from tsunagi.console.observer import Observer
 from tsunagi.runtime.log import LogError
+from tsunagi.runtime.settings import Settings
 from tsunagi.system import processes
 
 STATIC = Path(__file__).with_name("static")
@@ -267,11 +268,9 @@ class Console:
         name, fields = request.path_params["name"], given.get("fields", {})
         if not isinstance(fields, dict):
             raise HTTPException(400, "fields: expected an object")
-        settings = self._observer.settings
+        by = None if given.get("preview", True) else user
         try:
-            if given.get("preview", True):
-                return JSONResponse({"said": await run_in_threadpool(acts.preview, settings, name, fields)})
-            return JSONResponse({"said": await run_in_threadpool(acts.do, settings, name, fields, user)})
+            return JSONResponse({"said": await run_in_threadpool(act, self._observer.settings, name, fields, by)})
         except ValueError as error:
             raise HTTPException(400, str(error)) from None
 
@@ -317,6 +316,13 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 async def _no_log(_: Request, error: Exception) -> Response:
     return JSONResponse({"error": f"the log does not answer: {error}"}, 503, headers=_FRESH)
+
+
+def act(settings: Settings, name: str, fields: Mapping[str, Any], by: str | None) -> list[str]:
+    """Do an act; return what was done. `by`: who asked for it; None = say only what it would do."""
+    from tsunagi.console import acts  # noqa: PLC0415 - it loads half of the system, which a console need not start with
+
+    return acts.preview(settings, name, fields) if by is None else acts.do(settings, name, fields, by)
 
 
 def make_app(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import linprog
 
 from tsunagi.runtime.columns import Floats
 from tsunagi.scaler.policy import HOUR_S, WorkerType
@@ -34,6 +32,9 @@ def cost_bound(
     Raises:
         BoundError: the limits of the types leave too little capacity.
     """
+    from scipy import sparse  # noqa: PLC0415 - the console starts without them
+    from scipy.optimize import linprog  # noqa: PLC0415
+
     steps = len(rates)
     per_minute = max(1, round(MINUTE_S / step_s))
     minutes = -(-steps // per_minute)
