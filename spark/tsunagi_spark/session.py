@@ -74,8 +74,8 @@ def session_options(settings: Settings, jars: Path = JARS) -> dict[str, str]:
         "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
         "spark.sql.streaming.checkpointFileManagerClass": _COMMIT_MANAGER,
         "spark.sql.streaming.minBatchesToRetain": "4",
-        # How often an idle job asks for the ends of the log. At Spark's default, 10 ms, driver and broker need an eighth
-        # of a core for it; results are 15 ms later on the average (docs/measured/psort.md).
+        # How often an idle job asks for the ends of the log. At Spark's default, 10 ms, driver and broker need an
+        # eighth of a core for it; results are 15 ms later on the average (docs/measured/psort.md).
         "spark.sql.streaming.pollingDelay": "40ms",
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.streaming.stopTimeout": "20000",
