@@ -270,7 +270,7 @@ class Console:
             raise HTTPException(400, "fields: expected an object")
         by = None if given.get("preview", True) else user
         try:
-            return JSONResponse({"said": await run_in_threadpool(act, self._observer.settings, name, fields, by)})
+            return JSONResponse({"said": await run_in_threadpool(do_act, self._observer.settings, name, fields, by)})
         except ValueError as error:
             raise HTTPException(400, str(error)) from None
 
@@ -318,8 +318,16 @@ async def _no_log(_: Request, error: Exception) -> Response:
     return JSONResponse({"error": f"the log does not answer: {error}"}, 503, headers=_FRESH)
 
 
-def act(settings: Settings, name: str, fields: Mapping[str, Any], by: str | None) -> list[str]:
-    """Do an act; return what was done. `by`: who asked for it; None = say only what it would do."""
+def do_act(settings: Settings, name: str, fields: Mapping[str, Any], by: str | None) -> list[str]:
+    """Do an act; return what was done.
+
+    Args:
+        by: who asked for the act; None = it is not done, and what it would do is returned.
+
+    Raises:
+        ValueError: what is asked for is impossible.
+        LogError: the log does not answer.
+    """
     from tsunagi.console import acts  # noqa: PLC0415 - it loads half of the system, which a console need not start with
 
     return acts.preview(settings, name, fields) if by is None else acts.do(settings, name, fields, by)

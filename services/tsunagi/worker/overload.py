@@ -95,7 +95,7 @@ class Overload:
         return sorted(replicas, key=rank)
 
     def has_time(self, replica: Replica, now: float) -> bool:
-        """Return whether the replica may process records in this turn."""
+        """Return whether the replica may process records in this turn; if so, its slot has had its turn."""
         if not self.behind:
             return True
         if replica.stage is not ReplicaStage.OWN:
@@ -140,6 +140,7 @@ class Overload:
     def unfollow(self, slot: int) -> None:
         """Read a slot's log no longer."""
         self._held.pop(slot, None)
+        self._turned.pop(slot, None)
         self._main.remove(TUPLES, slot)
 
 

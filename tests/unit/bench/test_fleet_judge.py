@@ -52,7 +52,7 @@ def test_what_is_still_to_come_is_unfinished_and_not_lost() -> None:
 
 @pytest.mark.parametrize(("killed_s", "false"), [(1.0, 0), (30.0, 1), (-3.0, 1)])
 def test_a_takeover_counts_from_when_it_began(tmp_path: Path, killed_s: float, false: int) -> None:
-    """Of an owner that was killed so long before the takeover began; it is logged when the new one has caught up."""
+    """The owner was killed `killed_s` before the takeover began. It is logged when the new owner has caught up."""
     began_s, took_s = 1_000_000.0, 20.0
     line = {
         "event": "takeover",
