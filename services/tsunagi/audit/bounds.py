@@ -13,8 +13,10 @@ from tsunagi.audit.tally import Tally
 COVERAGE_SLACK = 0.05
 """The share of bounds that hold may be this much below the promised one: a fitted model is never quite right."""
 
-CHANCE = 0.01
-"""A share that is lower still is a finding only if chance alone gives such a share with less than this probability."""
+CHANCE = 0.002
+"""A share that is lower still is a finding only if chance alone gives such a share with less than this probability.
+
+So of five hundred runs whose bounds are right, one is accused."""
 
 TOGETHER = 0.03
 """Correlation, between two sensors whose outages begin together, of whether their bounds hold.
@@ -35,11 +37,13 @@ class BoundCount:
         values: how many values there are.
         held: how many of them have their truth within the bound.
         began: how many sensors of an edge began an outage at a step, by (edge, step).
+        lost: how many values the outages have that began at a step, by that step.
     """
 
     values: int = 0
     held: int = 0
     began: Counter[tuple[str, int]] = field(default_factory=Counter)
+    lost: Counter[int] = field(default_factory=Counter)
 
     @property
     def coverage(self) -> float | None:
@@ -60,7 +64,7 @@ class BoundCount:
         together: Counter[int] = Counter()
         for (_, step), sensors in self.began.items():
             together[step] += sensors
-        return worth(together.values())
+        return worth((sensors, self.lost[step]) for step, sensors in together.items())
 
     def judge(self, delta: float, tally: Tally) -> None:
         """Judge the share, once a run: by chance a share that is looked at often is too low at some time.
@@ -77,14 +81,19 @@ class BoundCount:
             )
 
 
-def worth(together: Iterable[int]) -> float:
+def worth(together: Iterable[tuple[int, int]]) -> float:
     """Return how many independent values would say as much as these outages, by the design effect (Kish, 1965).
 
+    An outage that lasts long has more values than a short one, and weighs as much more in the share. So a share that
+    few long outages decide is worth no more than these few, however many short ones there are beside them.
+
     Args:
-        together: for each step at which outages began, the number of sensors whose outage began. All values of one
-            sensor's outage count as one value.
+        together: for each step at which outages began, how many sensors' outages began, and how many values they have.
+            All values of one sensor's outage are taken as equal.
     """
-    return sum(sensors / (1 + (sensors - 1) * TOGETHER) for sensors in together)
+    found = list(together)
+    variance = sum(values**2 * (1 + (sensors - 1) * TOGETHER) / sensors for sensors, values in found)
+    return sum(values for _, values in found) ** 2 / variance if variance else 0.0
 
 
 def too_few_hold(coverage: float, values: float, delta: float) -> bool:

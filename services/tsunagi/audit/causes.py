@@ -68,7 +68,8 @@ class Judge:
         self._tally = tally
         self._delta = delta
         self._causes: list[Disturbance] = []
-        self._scored: dict[int, int] = {}  # the newest step of each sensor that was compared with a truth
+        # Of each sensor: the newest step that was compared with a truth, and the step at which its outage began.
+        self._scored: dict[int, tuple[int, int]] = {}
         self.late = LateJudge(tally, grace_us, SLOW_SHARE)
         self.bounds = BoundCount()
 
@@ -111,14 +112,16 @@ class Judge:
         measured = is_measured(output.quality)
         for sensor, value in zip(batch.sensor.tolist(), batch.value.tolist(), strict=True):
             place = places.get(sensor)
-            last = self._scored.get(sensor, -2)
+            last, began = self._scored.get(sensor, (-2, -2))
             if place is None or measured[place] or batch.step <= last:
                 continue
             self.bounds.values += 1
             self.bounds.held += abs(float(output.mean[place]) - value) <= float(output.bound[place])
             if batch.step != last + 1:
-                self.bounds.began[batch.edge, batch.step] += 1
-            self._scored[sensor] = batch.step
+                began = batch.step
+                self.bounds.began[batch.edge, began] += 1
+            self.bounds.lost[began] += 1
+            self._scored[sensor] = batch.step, began
 
 
 def accuse_change(before: OwnershipTerm, owner: OwnershipTerm, tally: Tally, reason: str = "reason not known") -> None:

@@ -169,4 +169,6 @@ def score(delivery: Delivery, world: World) -> Scored:
     starts = np.diff(where.astype(np.int8), axis=0, prepend=0) > 0
     edges = [sensor.edge for sensor in world.table.sensors]
     began = Counter((edges[sensor], int(step)) for step, sensor in zip(*np.nonzero(starts), strict=True))
-    return Scored(where, off, bound, BoundCount(len(off), int((off <= bound).sum()), began))
+    first = np.maximum.accumulate(np.where(starts, np.arange(len(where))[:, np.newaxis], 0), axis=0)
+    lost = Counter(first[where].tolist())
+    return Scored(where, off, bound, BoundCount(len(off), int((off <= bound).sum()), began, lost))

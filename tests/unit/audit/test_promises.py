@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.audit import small_world
 from tests.unit.audit.small_world import IsLate, SmallWorld
-from tsunagi.audit.bounds import BoundCount, worth
+from tsunagi.audit.bounds import BoundCount, too_few_hold, worth
 from tsunagi.audit.check import check
 from tsunagi.audit.delivery import Delivery
 from tsunagi.audit.evidence import AuditedOutput, OwnershipTerm, SlotLog
@@ -226,7 +226,7 @@ def estimated(sensors: int, outages: int, held: float, *, length: int = 4) -> tu
         (100, 10, 0.83, False),
         (10, 10, 0.7, False),
         (10, 1, 0.8, True),  # of ten, two may well miss
-        (10, 1, 0.5, False),
+        (10, 1, 0.4, False),
         (27, 1, 19 / 27, True),  # sensors that fail together miss together
         (27, 1, 16 / 27, False),
         (27, 10, 19 / 27, False),
@@ -251,15 +251,27 @@ def test_bounds_count_by_outages_of_a_sensor(sensors: int, outages: int, held: f
 @pytest.mark.parametrize(
     ("together", "values"), [([], 0), ([1], 1), ([1] * 30, 30), ([11], 8.46), ([11, 11], 16.9), ([10_000], 33.2)]
 )
-def test_sensors_that_fail_together_are_worth_less_than_others(together: list[int], values: float) -> None:
-    assert worth(together) == pytest.approx(values, rel=0.01)
+@pytest.mark.parametrize("length", [1, 40])
+def test_sensors_that_fail_together_are_worth_less_than_others(together: list[int], values: float, length: int) -> None:
+    assert worth((sensors, sensors * length) for sensors in together) == pytest.approx(values, rel=0.01)
+
+
+def test_a_share_that_one_long_outage_decides_is_worth_little_more_than_that_outage() -> None:
+    """Ten outages of one step beside one of a hundred: all that is known of the share comes from the long one."""
+    alone = worth([(27, 2700)])
+    short = worth([(27, 27)] * 10)
+    together = worth([(27, 2700), *[(27, 27)] * 10])
+    assert alone < together < 1.3 * alone
+    assert short > 9 * alone
+    assert too_few_hold(0.7, short, 0.9)
+    assert not too_few_hold(0.7, together, 0.9)
 
 
 def test_edges_that_go_out_at_one_step_miss_together() -> None:
     """Two edges are late when the machine stands still for a moment. That is one surprise, and not two."""
-    apart = BoundCount(535, 396, Counter({("edge-1", 7): 53, ("edge-2", 90): 54}))
-    at_once = BoundCount(535, 396, Counter({("edge-1", 7): 53, ("edge-2", 7): 54}))
-    assert at_once.worth == pytest.approx(worth([107]))
+    apart = BoundCount(535, 374, Counter({("edge-1", 7): 53, ("edge-2", 90): 54}), Counter({7: 265, 90: 270}))
+    at_once = BoundCount(535, 374, Counter({("edge-1", 7): 53, ("edge-2", 7): 54}), Counter({7: 535}))
+    assert at_once.worth == pytest.approx(worth([(107, 535)]))
     assert at_once.worth < 0.7 * apart.worth
     assert at_once.outages == apart.outages == 107
     for count, found in ((apart, 1), (at_once, 0)):

@@ -90,6 +90,7 @@ def test_bounds_are_judged_in_the_end_of_a_run_that_is_interrupted_too(
     def happens(flow: Flow) -> None:
         bounds = flow.ledger.judge.bounds
         bounds.began.update({("edge-1", step): 1 for step in range(100)})
+        bounds.lost.update(range(100))
         bounds.values, bounds.held = 100, 50
         if interrupted:
             raise run.Interrupted
