@@ -197,7 +197,7 @@ lock: ready  ## resolve pyproject.toml anew: requirements.lock, and the images' 
 	@uv pip compile pyproject.toml --all-extras --group dev --upgrade $(LOCK) -o requirements.lock
 	@uv pip compile pyproject.toml --constraint requirements.lock $(LOCK) -o deploy/edge/requirements.lock
 	@uv pip compile pyproject.toml --extra system --constraint requirements.lock $(LOCK) -o deploy/services/requirements.lock
-	@uv pip compile pyproject.toml --extra spark --constraint requirements.lock $(LOCK) -o deploy/spark/requirements.lock
+	@uv pip compile pyproject.toml --extra spark --extra sinks --constraint requirements.lock $(LOCK) -o deploy/spark/requirements.lock
 
 .PHONY: clean
 clean:  ## stop what runs here, remove out and the tools' caches (.venv and .cache stay)

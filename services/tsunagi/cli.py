@@ -23,6 +23,7 @@ from tsunagi.commands.query import query
 from tsunagi.commands.recovery import recovery
 from tsunagi.commands.replay import replay
 from tsunagi.commands.scaler import scaler
+from tsunagi.commands.sink import sink
 from tsunagi.commands.slots import slots
 from tsunagi.commands.spark import spark
 from tsunagi.commands.standby import standby
@@ -31,7 +32,7 @@ from tsunagi.runtime.explain import debugging, explain
 from tsunagi.runtime.lean import import_structlog
 from tsunagi.runtime.threads import fix_arithmetic
 
-_SERVICES = (edge, gateway, secondary, scaler, learner, spark, console)
+_SERVICES = (edge, gateway, secondary, scaler, learner, spark, sink, console)
 """The commands that run one service each, until it is stopped."""
 _SYSTEM = (
     setup,

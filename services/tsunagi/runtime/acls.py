@@ -50,6 +50,7 @@ WRITES: Mapping[str, tuple[str, ...]] = {
     "learner": (PLAN, HEARTBEATS),
     "spark": (RESULTS, ACKS, HEARTBEATS, LATE, DEAD_LETTERS),
     "console": (PLAN,),
+    "sink": (HEARTBEATS, DEAD_LETTERS),
     "tools": (),
 }
 """The topics to which each role writes."""
@@ -60,15 +61,16 @@ READS: Mapping[str, tuple[str, ...]] = {
     "learner": (TUPLES, PLAN),
     "spark": (RECOVERED, PLAN),
     "console": (RECOVERED, RESULTS, ACKS, HEARTBEATS, PLAN, LATE, DEAD_LETTERS),
+    "sink": (RESULTS, LATE, PLAN),
     "tools": TOPICS,
 }
 """The topics that each role reads. Every worker (primary, secondary or idle) is the user `gateway`. The role `tools` is
 for status, results, replay and chaos. Every edge is a user of its own name."""
 
-SEES: Mapping[str, tuple[str, ...]] = {"scaler": (RECOVERED,), "console": (TUPLES,)}
+SEES: Mapping[str, tuple[str, ...]] = {"scaler": (RECOVERED,), "console": (TUPLES,), "sink": (RECOVERED,)}
 """The topics that a role neither reads nor writes. It counts their partitions, to know how many slots there are."""
 
-SHARED = ("gateway", "scaler", "learner", "spark", "console", "tools")
+SHARED = ("gateway", "scaler", "learner", "spark", "console", "sink", "tools")
 """Users that all services of a role share. Each edge is a user of its own."""
 ITERATIONS = 8192
 """Number of rounds in which SCRAM hashes a password. Kafka's own default is 4096; more make guessing slower."""
@@ -110,9 +112,9 @@ def bindings(settings: KafkaSettings, users: Mapping[str, str]) -> list[AclBindi
         for topic, operation in rights:
             place = ResourceType.TOPIC, settings.prefix + topic, ResourcePatternType.LITERAL
             found.append(_binding(user, *place, operation))
-        # Nobody is a member of a group, but the client library asks who coordinates it.
+        # Only sinks are members of groups, but the client library of the others asks who coordinates theirs.
         place = ResourceType.GROUP, settings.group_prefix, ResourcePatternType.PREFIXED
-        found.append(_binding(user, *place, AclOperation.DESCRIBE))
+        found.append(_binding(user, *place, AclOperation.READ if role == "sink" else AclOperation.DESCRIBE))
     return found
 
 

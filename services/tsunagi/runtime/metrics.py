@@ -401,6 +401,24 @@ STEP_S = Gauge("tsunagi_step_seconds", "Length of a step ([steps] slide x interv
 RETENTION_S = Gauge("tsunagi_retention_seconds", "How long the log keeps tuples and recovered ([kafka] retention_s).")
 _section("Scaler: nodes and slots from outside")
 
+SINK_ROWS = Counter("tsunagi_sink_rows", "Rows that the sink has written, each time it wrote them.", ["sink"])
+SINK_CORRECTIONS = Counter(
+    "tsunagi_sink_corrections", "Estimated values of which the sink has handed on the truth that came late.", ["sink"]
+)
+SINK_REFUSED = Counter(
+    "tsunagi_sink_refused_rows", "Rows that the sink's target refused; they went to dead-letters.", ["sink"]
+)
+SINK_REPEATS = Counter("tsunagi_sink_repeats", "Blocks of results that the sink dropped as repeats, by name.", ["sink"])
+SINK_LOST = Counter(
+    "tsunagi_sink_lost_records", "Records that the log no longer had when the sink came to read them.", ["sink"]
+)
+SINK_LAG = Gauge("tsunagi_sink_lag_records", "Records of the sink's partitions that it has not written yet.", ["sink"])
+SINK_UP = Gauge("tsunagi_sink_up", "1 = the sink's target takes what the sink writes.", ["sink"])
+SINK_WRITE_S = Histogram(
+    "tsunagi_sink_write_seconds", "Length of one write to the sink's target.", ["sink"], buckets=_BATCH_BUCKETS_S
+)
+_section("Sinks")
+
 # As the broker's container sees it (services/tsunagi/broker/container.py).
 KAFKA_UP = Gauge("tsunagi_kafka_up", "1 = the broker takes connections.")
 KAFKA_DISK_FREE_BYTES = Gauge("tsunagi_kafka_disk_free_bytes", "Free space of the file system that holds the log.")

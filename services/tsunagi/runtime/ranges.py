@@ -333,6 +333,7 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "metrics_host": NAME,
         "spark": PART,
         "learner": PART,
+        "sink": PART,
         "table": COUNT,
         "mac": MAC,
     },
@@ -350,6 +351,7 @@ RANGES: Mapping[str, Mapping[str, Rule]] = {
         "fault": DETAIL,
         "query": PART,
     },
+    "SinkBeat": {"sink": NAME, "lag": COUNT, "rows": COUNT, "refused": COUNT, "fault": DETAIL},
     "LearnerBeat": {"steps": COUNT, "needed": COUNT, "fitting": FLAG, "fault": DETAIL, "out": NAME},
     "QueryBeat": {
         "name": NAME,

@@ -545,7 +545,7 @@ class Array(_message.Message):
     def __init__(self, dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("version", "node", "role", "incarnation", "sequence", "sent_us", "leaving", "metrics_port", "pid", "slots", "step", "metrics_host", "spark", "learner", "table", "overloaded_ms", "mac")
+    __slots__ = ("version", "node", "role", "incarnation", "sequence", "sent_us", "leaving", "metrics_port", "pid", "slots", "step", "metrics_host", "spark", "learner", "table", "sink", "overloaded_ms", "mac")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -561,6 +561,7 @@ class Heartbeat(_message.Message):
     SPARK_FIELD_NUMBER: _ClassVar[int]
     LEARNER_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
+    SINK_FIELD_NUMBER: _ClassVar[int]
     OVERLOADED_MS_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     version: int
@@ -578,9 +579,24 @@ class Heartbeat(_message.Message):
     spark: SparkBeat
     learner: LearnerBeat
     table: int
+    sink: SinkBeat
     overloaded_ms: int
     mac: bytes
-    def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., sent_us: _Optional[int] = ..., leaving: _Optional[bool] = ..., metrics_port: _Optional[int] = ..., pid: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotBeat, _Mapping]]] = ..., step: _Optional[int] = ..., metrics_host: _Optional[str] = ..., spark: _Optional[_Union[SparkBeat, _Mapping]] = ..., learner: _Optional[_Union[LearnerBeat, _Mapping]] = ..., table: _Optional[int] = ..., overloaded_ms: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., sequence: _Optional[int] = ..., sent_us: _Optional[int] = ..., leaving: _Optional[bool] = ..., metrics_port: _Optional[int] = ..., pid: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotBeat, _Mapping]]] = ..., step: _Optional[int] = ..., metrics_host: _Optional[str] = ..., spark: _Optional[_Union[SparkBeat, _Mapping]] = ..., learner: _Optional[_Union[LearnerBeat, _Mapping]] = ..., table: _Optional[int] = ..., sink: _Optional[_Union[SinkBeat, _Mapping]] = ..., overloaded_ms: _Optional[int] = ..., mac: _Optional[bytes] = ...) -> None: ...
+
+class SinkBeat(_message.Message):
+    __slots__ = ("sink", "lag", "rows", "refused", "fault")
+    SINK_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    sink: str
+    lag: int
+    rows: int
+    refused: int
+    fault: str
+    def __init__(self, sink: _Optional[str] = ..., lag: _Optional[int] = ..., rows: _Optional[int] = ..., refused: _Optional[int] = ..., fault: _Optional[str] = ...) -> None: ...
 
 class LearnerBeat(_message.Message):
     __slots__ = ("steps", "needed", "fitting", "fault", "out")

@@ -12,6 +12,7 @@ from tsunagi.runtime.settings.results import ResultsSettings
 from tsunagi.runtime.settings.scaler import LOCAL, SPARE, ContainersSettings, ScalerSettings, SizeSettings
 from tsunagi.runtime.settings.section import MICROSECONDS, ConfigError
 from tsunagi.runtime.settings.security import SecuritySettings
+from tsunagi.runtime.settings.sinks import SinkSettings
 from tsunagi.runtime.settings.slots import SlotsSettings
 from tsunagi.runtime.settings.source import MqttSettings, SourceSettings
 from tsunagi.runtime.settings.spark import SparkSettings
@@ -40,6 +41,7 @@ __all__ = [
     "ScalerSettings",
     "SecuritySettings",
     "Settings",
+    "SinkSettings",
     "SizeSettings",
     "SlotsSettings",
     "SourceSettings",

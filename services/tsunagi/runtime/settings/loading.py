@@ -29,6 +29,7 @@ from tsunagi.runtime.settings.results import ResultsSettings
 from tsunagi.runtime.settings.scaler import ScalerSettings
 from tsunagi.runtime.settings.section import ConfigError, Directory, File
 from tsunagi.runtime.settings.security import SecuritySettings
+from tsunagi.runtime.settings.sinks import SinkSettings
 from tsunagi.runtime.settings.slots import SlotsSettings
 from tsunagi.runtime.settings.source import SourceSettings
 from tsunagi.runtime.settings.spark import SparkSettings
@@ -90,6 +91,9 @@ class Settings(BaseSettings):
     metrics: MetricsSettings = MetricsSettings()
     console: ConsoleSettings = ConsoleSettings()
     source: SourceSettings = SourceSettings()
+    sinks: tuple[SinkSettings, ...] = Field(
+        (), description="tables that say where results go beside the topic (docs/howto/sinks.md)"
+    )
     paper: PaperSettings = PaperSettings()
 
     @property
@@ -106,6 +110,14 @@ class Settings(BaseSettings):
             return value.expanduser()
         except RuntimeError:  # HOME is not set, and the system does not know the user
             raise ValueError("~ stands for no directory here: set HOME, or write the path out") from None
+
+    @field_validator("sinks")
+    @classmethod
+    def _named_apart(cls, sinks: tuple[SinkSettings, ...]) -> tuple[SinkSettings, ...]:
+        names = [sink.name for sink in sinks]
+        if len(set(names)) < len(names):
+            raise ValueError(f"found a name twice among {', '.join(names)}")
+        return sinks
 
     @classmethod
     def settings_customise_sources(

@@ -1,0 +1,158 @@
+"""Points in an InfluxDB, in line protocol over HTTP, which every release since the first takes.
+
+A point that is written again under its time and tags is the same point. A late truth is a field of its own, `truth`, so
+that it does not matter whether it is written before or after the estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx2
+
+from tsunagi.query.values import Kind
+from tsunagi.runtime.settings import SinkSettings
+from tsunagi.sink.base import RefusedError, Sink, SinkAwayError, SinkError, read_secret
+from tsunagi.sink.rows import Schema, SinkBatch
+
+TRUTH = "truth"
+"""The field of a reading that came too late for its step, beside the estimate in `value`."""
+_FIELDS = frozenset({"quality", "result_quality"})
+"""Columns of texts that are fields. The others are tags, by which InfluxDB groups; a tag of a point never changes."""
+_TIMEOUT_S = 30.0
+"""Longest wait for an answer, in seconds."""
+_WORDS = 300
+"""Most characters of an answer that are shown."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""The moment from which InfluxDB counts times."""
+
+
+class InfluxSink(Sink):
+    """Writes a point for each row: the query is the measurement, texts are tags, all else is fields.
+
+    Raises:
+        SinkError: the settings cannot be used.
+    """
+
+    def __init__(self, wanted: SinkSettings) -> None:
+        self._wanted = wanted.influxdb
+        self._setting = f"[[sinks]] {wanted.name}: [sinks.influxdb] secret_file"
+        self._client: httpx2.Client | None = None
+        self._secret()
+
+    def open(self) -> None:
+        wanted = self._wanted
+        try:
+            secret = self._secret()
+        except SinkError as error:  # the file may be about to be written anew
+            raise SinkAwayError(str(error)) from None
+        headers = {"Authorization": f"Token {secret}"} if wanted.org and secret else {}
+        user = (wanted.user, secret) if wanted.user and not wanted.org else None
+        self._client = httpx2.Client(base_url=wanted.url, headers=headers, auth=user, timeout=_TIMEOUT_S)
+        if not wanted.org:  # a bucket is made by hand, with its retention
+            name = wanted.database.replace("\\", "\\\\").replace('"', '\\"')
+            self._post("/query", {"q": f'CREATE DATABASE "{name}"'}, b"")
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def write(self, batch: SinkBatch) -> None:
+        lines = [
+            line
+            for part in batch.parts
+            for line in (_truths(part.schema, part.rows) if part.correcting else _points(part.schema, part.rows))
+        ]
+        if not lines:
+            return
+        wanted = self._wanted
+        if wanted.org:
+            where, place = "/api/v2/write", {"org": wanted.org, "bucket": wanted.database, "precision": "us"}
+        else:
+            where, place = "/write", {"db": wanted.database, "precision": "u"}
+        self._post(where, place, "\n".join(lines).encode())
+
+    def _post(self, where: str, place: dict[str, str], content: bytes) -> None:
+        if self._client is None:
+            raise SinkAwayError(f"{self._wanted.url}: not open")
+        try:
+            answer = self._client.post(where, params=place, content=content)
+        except httpx2.HTTPError as error:
+            raise SinkAwayError(f"InfluxDB {self._wanted.url}: {str(error) or type(error).__name__}") from None
+        words = f"{answer.status_code} {' '.join(answer.text[:_WORDS].split())}"
+        if answer.status_code in (400, 413, 422) and where != "/query":
+            raise RefusedError(words)
+        if not answer.is_success:
+            raise SinkAwayError(f"InfluxDB {self._wanted.url}: {words}")
+
+    def _secret(self) -> str:
+        return read_secret(self._wanted.secret_file, self._setting)
+
+
+def _points(schema: Schema, rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
+    """Yield the point of each row that has a field."""
+    tags, fields = _sorts(schema)
+    for row in rows:
+        values = [f"{_escaped(name)}={text}" for name, place in fields if (text := _field(row[place])) is not None]
+        if values:
+            yield f"{_series(schema, row, tags)} {','.join(values)} {_microseconds(row[0])}"
+
+
+def _truths(schema: Schema, rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
+    """Yield the point of each truth: that of its estimate, with the one field more."""
+    tags, _ = _sorts(schema)
+    value = schema.place("value")
+    for row in rows:
+        if (text := _field(row[value])) is not None:
+            yield f"{_series(schema, row, tags)} {TRUTH}={text} {_microseconds(row[0])}"
+
+
+def _sorts(schema: Schema) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """Return (name, place) of the columns that are tags, and of those that are fields; the first column is the time."""
+    tags, fields = list[tuple[str, int]](), list[tuple[str, int]]()
+    for place, (name, kind) in enumerate(schema.columns[1:], 1):
+        is_tag = name in schema.key or (kind is Kind.TEXT and name not in _FIELDS)
+        (tags if is_tag else fields).append((name, place))
+    return tags, fields
+
+
+def _series(schema: Schema, row: Sequence[Any], tags: Sequence[tuple[str, int]]) -> str:
+    words = [_escaped(schema.query)]
+    for name, place in tags:
+        text = "" if row[place] is None else str(row[place])
+        if text:  # InfluxDB has no empty tags
+            words.append(f"{_escaped(name)}={_escaped(text)}")
+    return ",".join(words)
+
+
+def _field(value: object) -> str | None:
+    """Return a value as a field; None = InfluxDB cannot hold it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"{value}i"
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else None
+    if isinstance(value, datetime):
+        return f"{_microseconds(value)}i"
+    if value is None:
+        return None
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
+def _escaped(text: str) -> str:
+    """Return a name or tag as line protocol has it. It has no way to write the end of a line, which becomes a space."""
+    text = " ".join(text.splitlines()) or text.strip("\r\n")
+    for character in ",= ":
+        text = text.replace(character, f"\\{character}")
+    return f"{text}\\ " if text.endswith("\\") else text
+
+
+def _microseconds(moment: datetime) -> int:
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

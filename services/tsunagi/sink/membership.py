@@ -1,0 +1,133 @@
+"""Shares the partitions of topics out among the instances of a sink, by a consumer group of Kafka.
+
+The group only says who has which partition, and keeps positions for targets that cannot. Records are read by the
+reader that all services have: it checks signatures, and never jumps over lost records in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from tsunagi.runtime.kafka_client import client_options, make_client
+from tsunagi.runtime.kafka_errors import said
+from tsunagi.runtime.log import LogError
+from tsunagi.runtime.settings import KafkaSettings
+from tsunagi.sink.rows import Place, SinkPosition
+
+SESSION_S = 10.0
+"""The partitions of an instance that has been silent for so long go to others, in seconds. One that is started again
+under its name before has them at once."""
+_ASK_S = 10.0
+"""Longest wait for the positions that the group keeps, in seconds."""
+
+
+class Membership:
+    """A member of the group of a sink.
+
+    Args:
+        settings: where the cluster is.
+        sink: the name of the sink.
+        member: the name of this instance, which no other living one has.
+        topics: the topics whose partitions are shared out, without prefix.
+
+    Attributes:
+        places: the partitions of this instance.
+        changes: how often they have changed.
+    """
+
+    def __init__(self, settings: KafkaSettings, sink: str, member: str, topics: Iterable[str]) -> None:
+        self.places: frozenset[Place] = frozenset()
+        self.changes = 0
+        self._member = member
+        self._prefix = settings.prefix
+        options: dict[str, Any] = {
+            "client.id": member,
+            "group.id": f"{settings.group_prefix}-sink-{sink}",
+            "group.instance.id": member,
+            "session.timeout.ms": round(SESSION_S * 1000),
+            "heartbeat.interval.ms": round(SESSION_S * 250),
+            "auto.offset.reset": "latest",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "queued.min.messages": 1,
+        }
+        self._consumer = make_client(Consumer, client_options(settings) | options | dict(settings.options))
+        self._consumer.subscribe(
+            [settings.prefix + topic for topic in topics],
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_revoke,
+        )
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        """Take part in the group; `places` may be others afterwards. It must be called at least every five minutes.
+
+        Raises:
+            LogError: another instance has the name of this one, or the group is closed to this user.
+        """
+        message = self._consumer.poll(timeout_s)
+        error = None if message is None else message.error()
+        if error is None:
+            return
+        if error.code() == KafkaError.FENCED_INSTANCE_ID:
+            raise LogError(f"another sink runs as {self._member!r} since: give each instance a --node of its own")
+        if error.fatal() or error.code() in (
+            KafkaError.GROUP_AUTHORIZATION_FAILED,
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        ):
+            raise LogError(said(error))
+
+    def committed(self, places: Collection[Place]) -> dict[Place, SinkPosition]:
+        """Return the positions of partitions that the group keeps, as far as it has any.
+
+        Raises:
+            LogError: the cluster does not answer.
+        """
+        wanted = [TopicPartition(self._prefix + topic, partition) for topic, partition in places]
+        try:
+            found = self._consumer.committed(wanted, timeout=_ASK_S) if wanted else []
+        except KafkaException as error:
+            raise LogError(said(error)) from None
+        return {
+            (item.topic[len(self._prefix) :], item.partition): SinkPosition(item.offset, item.metadata or "")
+            for item in found
+            if item.offset >= 0
+        }
+
+    def commit(self, positions: Mapping[Place, SinkPosition], *, wait: bool = False) -> None:
+        """Have the group keep positions. A commit that fails is made good by the next one.
+
+        Args:
+            wait: whether to wait for the answer.
+        """
+        offsets = [
+            TopicPartition(self._prefix + topic, partition, offset, topic_id)
+            for (topic, partition), (offset, topic_id) in positions.items()
+        ]
+        try:
+            if wait:
+                self._consumer.commit(offsets=offsets, asynchronous=False)
+            else:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException:  # rows of these records are written again, which their names show
+            return
+
+    def close(self) -> None:
+        """Leave the others alone with the partitions."""
+        self._consumer.close()
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.assign(partitions)
+        consumer.pause(partitions)  # another reader reads them
+        self._set((item.topic[len(self._prefix) :], item.partition) for item in partitions)
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.unassign()
+        self._set(())
+
+    def _set(self, places: Iterable[Place]) -> None:
+        self.places = frozenset(places)
+        self.changes += 1
