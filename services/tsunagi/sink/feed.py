@@ -181,7 +181,7 @@ class ResultsFeed:
         count = message.rows
         columns, values = _query_columns(message)
         key = ("result_time", *(column.name for column in _QUERY_NAME))
-        place = (repeat(_signed(message.run), count), repeat(message.group, count), range(count))
+        place = (repeat(message.run, count), repeat(message.group, count), range(count))
         return Schema(message.query, (*columns, *_QUERY_NAME), key), list(zip(*values, *place, strict=True))
 
 
