@@ -11,7 +11,9 @@
 - `Operator`, `Frame` and `Run`, `SlotConfig`, `OperatorError`, `Quality`, `pack_arrays` and `unpack_arrays` are for
   users who write their own operators (docs/howto/operators.md).
 - `SourceReader` and `SourceMessage` are for users who write their own sources (docs/howto/sources.md).
-- `testing` has the laws of operators and sources, a log in memory and a clock that a test moves.
+- `Sink`, `SinkBatch`, `SinkRows`, `Refusal` and `RefusedError` are for users who write their own sinks
+  (docs/howto/sinks.md).
+- `testing` has the laws of operators, sources and sinks, a log in memory and a clock that a test moves.
 
 services/README.md says what is in each folder.
 """
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from tsunagi.runtime.columns import pack_arrays, unpack_arrays
     from tsunagi.runtime.messages import Quality
     from tsunagi.runtime.results import Row
+    from tsunagi.sink.base import Refusal, RefusedError, Sink
+    from tsunagi.sink.rows import SinkBatch, SinkRows
     from tsunagi.slot.config import SlotConfig
     from tsunagi.slot.operators import Frame, Operator, OperatorError, OperatorFailedError, Run
 
@@ -41,9 +45,14 @@ __all__ = [
     "Pipeline",
     "PipelineError",
     "Quality",
+    "Refusal",
+    "RefusedError",
     "Results",
     "Row",
     "Run",
+    "Sink",
+    "SinkBatch",
+    "SinkRows",
     "SlotConfig",
     "SourceMessage",
     "SourceReader",
@@ -61,6 +70,8 @@ _MODULES = {
     "tsunagi.runtime.columns": ("pack_arrays", "unpack_arrays"),
     "tsunagi.runtime.messages": ("Quality",),
     "tsunagi.runtime.results": ("Row",),
+    "tsunagi.sink.base": ("Refusal", "RefusedError", "Sink"),
+    "tsunagi.sink.rows": ("SinkBatch", "SinkRows"),
     "tsunagi.slot.operators": ("Frame", "Operator", "OperatorError", "OperatorFailedError", "Run"),
     "tsunagi.slot.config": ("SlotConfig",),
 }

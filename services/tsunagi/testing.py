@@ -1,8 +1,8 @@
-"""Helps users test their own operators and sources: the laws of both, a log in memory, a clock to move."""
+"""Helps users test their own operators, sources and sinks: the laws of each, a log in memory, a clock to move."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from tsunagi.edge.own_source import SourceReader
@@ -10,9 +10,11 @@ from tsunagi.edge.source_kit import check_source_reader
 from tsunagi.operator_names import Given, name_of, tables_of
 from tsunagi.runtime.clock import ManualClock
 from tsunagi.runtime.testing import MemoryLog, Network
+from tsunagi.sink.base import Sink
+from tsunagi.sink.kit import check_own_sink
 from tsunagi.slot.testkit import LawError, check_operators
 
-__all__ = ["LawError", "ManualClock", "MemoryLog", "Network", "check_operator", "check_source"]
+__all__ = ["LawError", "ManualClock", "MemoryLog", "Network", "check_operator", "check_sink", "check_source"]
 
 
 def check_operator(
@@ -73,3 +75,31 @@ def check_source(
     """
     use = name_of(source) if isinstance(source, type) else source
     check_source_reader({"use": use, "options": options} | (settings or {}), sensors, count, position)
+
+
+def check_sink(
+    sink: str | type[Sink],
+    read: Callable[[], Iterable[Mapping[str, Any]]],
+    *,
+    count: int = 30,
+    seed: int = 0,
+    **options: object,
+) -> None:
+    """Check that a sink of one's own keeps the laws of docs/howto/sinks.md.
+
+    Made-up readings are written as the service does, and written again as after a kill.
+
+    Args:
+        sink: its class, or module:Class.
+        read: returns what the target has, in its order: mappings with `time`, `sensor` and `value` at least. The target
+            must be empty at first.
+        count: how many steps of readings are written.
+        seed: the seed of the values.
+        options: as `[sinks.options]`.
+
+    Raises:
+        LawError: a law is broken; the message says which one, and where.
+        SinkError: the sink cannot be made from its options.
+        OSError: the target is away.
+    """
+    check_own_sink(name_of(sink) if isinstance(sink, type) else sink, options, read, count, seed)

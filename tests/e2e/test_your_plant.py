@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.postgres import USER, Postgres
 from tests.integration.test_edge_mqtt import Mosquitto
 from tsunagi.recovery.model import half_width
 from tsunagi.runtime.settings import KafkaSettings
@@ -40,13 +41,15 @@ BEGINS_WITH = ("make setup", "export PATH", "mosquitto")
 class Shell:
     """Does the commands of the page, one after the other, in one place and with one environment."""
 
-    def __init__(self, place: Path, environment: dict[str, str], port: int) -> None:
-        self.place, self.environment, self._port = place, environment, port
+    def __init__(self, place: Path, environment: dict[str, str], ports: dict[str, int]) -> None:
+        self.place, self.environment, self._ports = place, environment, ports
         self.left: list[subprocess.Popen[bytes]] = []
 
     def do(self, command: str) -> str:
         """Do a command; return what it printed."""
-        command = command.replace("1883", str(self._port)).replace("examples/", f"{ROOT}/examples/")
+        for port, own in self._ports.items():
+            command = command.replace(port, str(own))
+        command = command.replace("examples/", f"{ROOT}/examples/")
         if command.startswith("cd "):
             self.place /= command.removeprefix("cd ")
             return ""
@@ -70,13 +73,19 @@ class Shell:
 def shell(tmp_path: Path, kafka_settings: KafkaSettings) -> Iterator[Shell]:
     broker = Mosquitto(tmp_path)
     broker.start()
+    database = Postgres(tmp_path / "postgres")
+    database.start()
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "TSUNAGI_KAFKA__SERVERS": kafka_settings.servers,
         "TSUNAGI_KAFKA__PREFIX": kafka_settings.prefix,
         "TSUNAGI_KAFKA__GROUP_PREFIX": kafka_settings.group_prefix,
+        "PGHOST": "127.0.0.1",
+        "PGPORT": str(database.port),
+        "PGUSER": USER,
+        "PGPASSWORD": "first",
     }
-    found = Shell(tmp_path, environment, broker.port)
+    found = Shell(tmp_path, environment, {"1883": broker.port, "5432": database.port})
     try:
         yield found
     finally:
@@ -86,6 +95,7 @@ def shell(tmp_path: Path, kafka_settings: KafkaSettings) -> Iterator[Shell]:
             process.kill()
             process.wait(10)
         broker.kill()
+        database.stop()
 
 
 def until(said: Callable[[], bool], what: str) -> None:
@@ -126,6 +136,33 @@ def whole_steps(readings: list[dict[str, str]], lived: set[str], truth: dict[str
     return {step for step, count in found.items() if count == len(lived)}
 
 
+def check_table(shell: Shell, results: list[dict[str, str]]) -> None:
+    """Compare the table of PostgreSQL with the results that were printed; an estimate may have been corrected."""
+    question = (
+        "psql -h 127.0.0.1 -p 5432 -U tsunagi plant --csv -c 'SELECT sensor, step, value, bound, quality FROM readings'"
+    )
+    wanted = {(row["sensor"], row["step"]): row for row in results if row["query"] == "readings"}
+    table: dict[tuple[str, str], dict[str, str]] = {}
+
+    def level() -> bool:
+        rows = rows_of(shell.do(question))
+        table.update({(row["sensor"], row["step"]): row for row in rows})
+        assert len(table) == len(rows), "a row is there twice"
+        return wanted.keys() <= table.keys()
+
+    until(level, "all results in the table")
+    corrected = 0
+    for key, row in wanted.items():
+        found = table[key]
+        if found["quality"] == "corrected":
+            assert row["quality"] in ("bounded", "unbounded")
+            corrected += 1
+            continue
+        assert found["quality"] == row["quality"]
+        assert (float(found["value"]), float(found["bound"])) == (float(row["value"]), float(row["bound"]))
+    assert corrected < len(wanted) / 2
+
+
 def test_the_page_from_a_broker_to_values_with_bounds(shell: Shell) -> None:
     top = shell.place
     lines = [line for block in re.findall(r"```console\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
@@ -146,6 +183,7 @@ def test_the_page_from_a_broker_to_values_with_bounds(shell: Shell) -> None:
             table = rows_of((top / "plant" / "sensors.csv").read_text(encoding="utf-8"))
         if command == "tsunagi down":
             results = rows_of(shell.do("tsunagi results --format csv"))
+            check_table(shell, results)
             until(lambda: "the learner has" in " ".join(shell.do("tsunagi status").split()), "the learner's return")
             shell.do("tsunagi replay")  # it finds the learned model in the slots' logs, as a standby does
         said[command] = shell.do(command)

@@ -46,7 +46,7 @@ class Postgres:
             os.chown(directory, entry.pw_uid, entry.pw_gid)
             os.chown(secret, entry.pw_uid, entry.pw_gid)
             for parent in directory.parents:  # pytest's directories are closed to others
-                if parent.stat().st_uid == 0 and parent != Path("/tmp"):  # noqa: S108
+                if parent.stat().st_mode & 0o011 != 0o011:
                     parent.chmod(parent.stat().st_mode | 0o011)
         subprocess.run(
             [binaries() / "initdb", "-D", directory, "-U", USER, "-A", "scram-sha-256", f"--pwfile={secret}", "-N"],
@@ -69,11 +69,12 @@ class Postgres:
                 with self.session("postgres") as session:
                     if session.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone() is None:
                         session.execute(f"CREATE DATABASE {DATABASE}")
-                return
             except psycopg.OperationalError:
                 assert self._process.poll() is None, "PostgreSQL has ended"
                 assert time.monotonic() < deadline, "PostgreSQL does not answer"
                 time.sleep(0.1)
+            else:
+                return
 
     def session(self, database: str = DATABASE, password: str = "first") -> psycopg.Connection:
         """Return a connection, whose statements count at once."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,9 +60,8 @@ def test_each_row_is_there_once_and_corrected_though_sink_and_database_are_kille
     system.write(20)
     sink = system.start("history")
     for kill in range(6):
-        wait_until(
-            lambda: len(table(server)) > 100 * kill, f"nothing comes after {kill} kills: {system.said('sink-history')}"
-        )
+        least = 100 * kill
+        wait_until(lambda least=least: len(table(server)) > least, f"nothing comes after {kill} kills")  # type: ignore[misc]
         system.write(15)
         if kill % 2:
             server.kill()
@@ -91,8 +93,6 @@ def test_instances_share_the_partitions_and_take_over_from_one_that_is_killed(wo
 
 def parts(system: SinkWorld, node: str) -> list[str]:
     """Return the partitions that an instance wrote last, by its log."""
-    import json
-
     lines = [json.loads(line) for line in system.said(node).splitlines() if '"writes"' in line]
     return list(lines[-1]["partitions"]) if lines else []
 
@@ -163,3 +163,32 @@ def test_a_query_with_a_new_column_gets_it_and_one_of_another_type_is_refused(wo
     system.flush()
     assert sink.wait(PATIENCE_S) == 2
     assert "table means: column mean: found double precision, expected text" in system.said("sink-means")
+
+
+def test_a_table_is_made_anew_beside_the_one_in_use_and_swapped_while_the_sink_runs(
+    world: Any, server: Postgres
+) -> None:
+    system = world()
+    system.start("history")
+    system.write(60)
+    wait_until(lambda: table(server) == system.rows, "the table does not become the ledger")
+    since = moment(BEGIN_STEP + 30)
+    with server.session() as session:
+        session.execute("UPDATE readings SET value = -1 WHERE time >= %s", (since,))
+        session.execute("UPDATE readings SET q1 = 7 WHERE time < %s", (since,))
+    said = subprocess.run(
+        [sys.executable, "-m", "tsunagi.cli", "sink", "rebuild", "--sink", "history", "--from", since.isoformat()[:19]],
+        env=system.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert said.returncode == 0, said.stderr
+    assert "sink history: the new table is in use" in said.stdout
+    system.write(20)
+    wanted = {key: row._replace(q1=7) if key[0] < since else row for key, row in system.rows.items()}
+    wait_until(lambda: table(server) == wanted, "the new table does not become the ledger")
+    assert len(table(server, "readings_before")) == 60 * 40
+    with server.session() as session:
+        assert session.execute("SELECT DISTINCT sink FROM tsunagi_positions").fetchall() == [("history",)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import click
 
 from tsunagi.commands.options import serve
@@ -32,3 +34,25 @@ def run(name: str, node: str) -> None:
 
     node = node or node_of(name)
     serve(node, "tsunagi.sink.service", name, node)
+
+
+@sink.command("rebuild")
+@_SINK
+@click.option(
+    "--from", "since", required=True, type=click.DateTime(), help="Event time (UTC) from which rows are made anew."
+)
+def rebuild(name: str, since: datetime) -> None:
+    """Make the table of a sink anew from what the log holds, beside the one in use.
+
+    Earlier rows are taken over as they are. When the new table is level with the log, it takes the place of the other
+    one, which stays as TABLE_before. A sink that runs goes on in the new table. For the kind postgres.
+
+    Example: tsunagi sink rebuild --sink history --from 2026-11-01
+    """
+    from datetime import UTC
+
+    from tsunagi.runtime.settings import load
+    from tsunagi.sink.rebuild import rebuild as make_anew
+
+    rows = make_anew(load(), name, since.replace(tzinfo=UTC), click.echo)
+    click.echo(f"sink {name}: the new table is in use; {rows} rows were written")

@@ -35,8 +35,8 @@ def setup() -> None:
 def up(no_edges: bool, no_console: bool, no_wait: bool, join: bool) -> None:
     """Start the whole system on this machine, and leave it running.
 
-    That is the broker, its topics, the scaler, the workers, Spark, the edges and the console. What runs already stays.
-    A broker that answers at [kafka] servers is used as it is, unless its log belongs to another system.
+    That is the broker, its topics, the scaler, the workers, Spark, the edges, the sinks and the console. What runs
+    already stays. A broker that answers at [kafka] servers is used as it is, unless its log belongs to another system.
     """
     from tsunagi.local.queries import check_files
     from tsunagi.local.up import System
@@ -55,6 +55,7 @@ def up(no_edges: bool, no_console: bool, no_wait: bool, join: bool) -> None:
         system.wait_ready(nodes)
     if not no_edges:
         system.start_edges()
+    system.start_sinks()
     address = "" if no_console else system.start_console()
     if address:
         click.echo(f"console: {address}")

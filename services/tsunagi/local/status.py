@@ -15,6 +15,7 @@ from rich.text import Text
 
 from tsunagi.local.fleet import Fleet
 from tsunagi.local.recovery import model_in_force
+from tsunagi.local.sinks import sink_line, sinks_of
 from tsunagi.runtime.fleet_change import differs
 from tsunagi.runtime.fleet_table import unpack_table
 from tsunagi.runtime.log import DEAD_LETTERS, LATE, RECOVERED, RESULTS, TUPLES, LogError
@@ -48,7 +49,7 @@ def read_status(settings: Settings) -> dict[str, Any]:
 
     Returns:
         {"broker", "slots": [...], "spark": {...}, "nodes": [...], "processes": [...], "results": {...},
-        "recovery": {...}, "sensors": {...}}, as `--json` prints it.
+        "recovery": {...}, "sensors": {...}, "sinks": [...]}, as `--json` prints it.
 
     Raises:
         LogError: the broker does not answer, or has no topics of this system.
@@ -95,6 +96,7 @@ def read_status(settings: Settings) -> dict[str, Any]:
         "step_s": settings.steps.slide_s,
         "recovery": recovery,
         "sensors": sensors,
+        "sinks": sinks_of(fleet.fresh(), settings),
     }
 
 
@@ -300,6 +302,9 @@ def print_status(status: Mapping[str, Any], console: Console) -> None:
     console.print(f"sensors: {sensors_line(status['sensors'])}", markup=False)
     if status["recovery"]:
         console.print(f"recovery: {recovery_line(status['recovery'], status['step_s'])}", markup=False)
+    for sink in status["sinks"]:
+        colour = "red" if sink["fault"] or not sink["nodes"] else ""
+        console.print(Text.assemble((f"sink {sink['sink']}", colour), f": {sink_line(sink)}"))
 
 
 def _slot_row(item: Mapping[str, Any]) -> dict[str, Text]:

@@ -21,6 +21,7 @@ from tsunagi.runtime.kafka_errors import ConnectionErrors
 from tsunagi.runtime.log import RECOVERED, LogError
 from tsunagi.runtime.marked import CHECKPOINT, STATE, empty, mark, marked
 from tsunagi.runtime.settings import SPARE, Settings, SourceSettings
+from tsunagi.sink.names import node_of
 from tsunagi.system import processes
 from tsunagi.system.fleet_table import sensors_in_force
 from tsunagi.system.identity import admit, claim
@@ -45,7 +46,7 @@ SPEED_VARIABLE = "TSUNAGI_SOURCE__SPEED"
 """Environment variable by which `up` sets the speed of the edges' replay."""
 LOCAL = ("127.0.0.1", "localhost")
 """Hosts of [kafka] servers for which `up` starts a broker of its own."""
-_ORDER = ("console", "edge", "spark", "learner", "scaler", "worker")
+_ORDER = ("console", "sink", "edge", "spark", "learner", "scaler", "worker")
 """Order in which services are stopped. The scaler is stopped before the workers, or it would replace them."""
 _POLL_S = 0.2
 """Time between two looks at heartbeats while `up` waits, in seconds."""
@@ -151,6 +152,15 @@ class System:
         for name in names:
             self._start(name, "edge", ["edge", "run", "--edge", name], variables)
         return names
+
+    def start_sinks(self) -> None:
+        """Start the sinks of the settings, except for those that run.
+
+        Nobody waits for them: a database that is away does not keep a system from running.
+        """
+        for sink in self.settings.sinks:
+            node = node_of(sink.name)
+            self._start(node, "sink", ["sink", "run", "--sink", sink.name, "--node", node])
 
     def start_console(self) -> str:
         """Start the console, except if it runs; return its address. "" = it could not be started, which was told.

@@ -12,10 +12,13 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from tsunagi.project.sizing import Proposal, Sizes
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import ConfigError, Settings
+from tsunagi.sink.names import node_of
 
 OVERRIDE, VARIABLES = "compose.override.yml", ".env"
 """The files of a project folder that Docker Compose reads."""
@@ -23,10 +26,14 @@ HOST = "host.docker.internal"
 """Name by which containers reach the machine that they run on."""
 _LOCAL = ("127.0.0.1", "localhost", "::1", "[::1]", "0.0.0.0")  # noqa: S104 - compared with, not listened on
 """Hosts that mean this machine, and in a container the container itself."""
-_WRITTEN = frozenset({"state", "store", "checkpoint"})
+_WRITTEN = frozenset({"state", "store", "checkpoint", "lake"})
 """Keys of directories that services write: in containers these are volumes."""
 _FILES = re.compile(r".*(_file|location)|sensors|files|events|path|model")
 """Matches keys of the settings whose values are files that services read."""
+SINK_MB = 512
+"""Memory of a sink's container, MB: its libraries take 150, and rows that wait the rest."""
+LAKE = "/lake"
+"""Where a container has the folder of [sinks.lake], in a volume."""
 _DEMO_EDGES = ("edge-1", "edge-2", "edge-3", "edge-4")
 """The edges of docker-compose.yml, which read the shipped readings."""
 _WORKERS = {"gateway": 2, "secondary": 2, "worker": 1}
@@ -102,9 +109,9 @@ _EDGE = """\
 _SERVICE = """\
   {name}:
     <<: *new
-    image: tsunagi-services
+    image: {image}
     command: [{command}]
-    environment: *new-environment
+    environment: {environment}
     tmpfs: ["/tmp", "/var/lib/tsunagi:uid=10001,gid=10001"]
     volumes:
       - {{type: bind, source: "${{TSUNAGI_PROJECT:?expected the project folder}}", target: /project, read_only: true}}
@@ -113,7 +120,9 @@ _SERVICE = """\
 {mounts}    labels: {{tsunagi.role: {role}, tsunagi.node: {name}}}
     deploy: {{resources: {{limits: {{cpus: "${{TSUNAGI_CPUS:-1.0}}", memory: {memory_mb}M}}}}}}
 """
-"""A service that docker-compose.yml does not have: a worker, or the learner."""
+"""A service that docker-compose.yml does not have: a worker, the learner, or a sink."""
+_VOLUMES = "\nvolumes:\n  lake:\n"
+"""What ends the file where there are sinks."""
 _BROKER = """\
   # Stands for the broker of [kafka] servers: it is healthy while that takes connections.
   kafka:
@@ -201,19 +210,42 @@ def container_files(settings: Settings, table: SensorTable, sizes: Sizes) -> dic
             parts.append(f"  {name}: *worker\n")
         else:
             started = f"{command}, run, --node, {name}"
-            memory_mb = sizes.worker_mb.value
-            parts.append(_SERVICE.format(name=name, command=started, role=kind, mounts=mounts, memory_mb=memory_mb))
+            parts.append(_service(name, started, kind, mounts, sizes.worker_mb.value))
     if settings.recovery.learn:
-        memory_mb = sizes.learner_mb.value
-        parts.append(
-            _SERVICE.format(name="learner", command="learner, run", role="learner", mounts=mounts, memory_mb=memory_mb)
-        )
+        parts.append(_service("learner", "learner, run", "learner", mounts, sizes.learner_mb.value))
+    tables = json.dumps(_sinks(settings)) if settings.sinks else ""
+    for sink in settings.sinks:
+        node = node_of(sink.name)
+        started = f"sink, run, --sink, {sink.name}, --node, {node}"
+        parts.append(_service(node, started, "sink", mounts, SINK_MB, sinks=tables))
     parts += [f"  {name}: {{profiles: [demo]}}\n" for name in _DEMO_EDGES]
     source = ", ".join(f"{name}: {json.dumps(value)}" for name, value in _source(settings).items())
     for edge, service in service_names(table.edges, _DEMO_EDGES).items():
         parts.append(_EDGE.format(service=service, edge=json.dumps(edge), source=source, mounts=mounts, **named))
+    if settings.sinks:
+        parts.append(_VOLUMES)
     variables = _VARIABLES.format(cores=sizes.spark_cores.value)
     return {OVERRIDE: "".join(parts), VARIABLES: variables if own else f"{variables}TSUNAGI_PORT_KAFKA=0\n"}
+
+
+def _service(name: str, command: str, role: str, mounts: str, memory_mb: int, *, sinks: str = "") -> str:
+    """Return a service that docker-compose.yml does not have.
+
+    Args:
+        sinks: [[sinks]] as JSON, if the service is a sink.
+    """
+    if sinks:
+        environment = f"{{<<: *new-environment, TSUNAGI_SINKS: {json.dumps(sinks)}}}"
+        mounts = f"      - lake:{LAKE}\n{mounts}"
+    return _SERVICE.format(
+        name=name,
+        image="tsunagi-spark" if sinks else "tsunagi-services",
+        command=command,
+        environment=environment if sinks else "*new-environment",
+        role=role,
+        mounts=mounts,
+        memory_mb=memory_mb,
+    )
 
 
 def variables_text(template: str, checkout: Path, folder: Path) -> str:
@@ -264,6 +296,26 @@ def _source(settings: Settings) -> dict[str, str]:
             f"containers reach: one of this machine needs a listener that is advertised as {HOST}:PORT"
         )
     return {"TSUNAGI_SOURCE__KIND": source.kind}
+
+
+def _sinks(settings: Settings) -> list[dict[str, Any]]:
+    """Return [[sinks]] as containers need it: a target on this machine has another name there."""
+    found = []
+    for sink in settings.sinks:
+        table = sink.model_dump(mode="json", exclude_unset=True)
+        for kind, key in (("postgres", "host"), ("mqtt", "host")):
+            if sink.kind == kind and getattr(getattr(sink, kind), key) in _LOCAL:
+                table.setdefault(kind, {})[key] = HOST
+        for kind in ("influxdb", "webhook"):
+            if sink.kind == kind:
+                url = getattr(sink, kind).url
+                host = urlsplit(url).hostname or ""
+                if host in _LOCAL:
+                    table.setdefault(kind, {})["url"] = url.replace(host, HOST, 1)
+        if sink.kind == "lake":
+            table["lake"] = table.get("lake", {}) | {"directory": LAKE}
+        found.append(table)
+    return found
 
 
 def _outside(settings: Settings) -> list[str]:

@@ -61,13 +61,13 @@ READS: Mapping[str, tuple[str, ...]] = {
     "learner": (TUPLES, PLAN),
     "spark": (RECOVERED, PLAN),
     "console": (RECOVERED, RESULTS, ACKS, HEARTBEATS, PLAN, LATE, DEAD_LETTERS),
-    "sink": (RESULTS, LATE, PLAN),
+    "sink": (RECOVERED, RESULTS, PLAN, LATE),
     "tools": TOPICS,
 }
 """The topics that each role reads. Every worker (primary, secondary or idle) is the user `gateway`. The role `tools` is
 for status, results, replay and chaos. Every edge is a user of its own name."""
 
-SEES: Mapping[str, tuple[str, ...]] = {"scaler": (RECOVERED,), "console": (TUPLES,), "sink": (RECOVERED,)}
+SEES: Mapping[str, tuple[str, ...]] = {"scaler": (RECOVERED,), "console": (TUPLES,)}
 """The topics that a role neither reads nor writes. It counts their partitions, to know how many slots there are."""
 
 SHARED = ("gateway", "scaler", "learner", "spark", "console", "sink", "tools")

@@ -18,7 +18,9 @@ TIME_COLUMNS = frozenset({"time", "timestamp"})
 
 _NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 """Matches names that can be those of files and of users of the broker."""
-_SERVICES = frozenset({"admin", "broker", "gateway", "kafka", "learner", "scaler", "secondary", "spark", "tools"})
+_SERVICES = frozenset(
+    {"admin", "broker", "gateway", "kafka", "learner", "scaler", "secondary", "sink", "spark", "tools"}
+)
 """Names that services and users of the broker have already."""
 _WORKER = re.compile(r"(gw|sec|worker)-[0-9]+")
 """Matches the names that `tsunagi up` and the scaler give to workers."""

@@ -20,13 +20,14 @@ from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.settings.sinks import READINGS
 from tsunagi.sink.base import SinkError
-from tsunagi.sink.rows import Origin, Schema, SinkColumn, SinkRows
+from tsunagi.sink.rows import RowOrigin, Schema, SinkColumn, SinkRows
 
 CORRECTED = "corrected"
 """The quality of a value that had been estimated, and whose reading came late."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """The moment from which times in microseconds are counted."""
 _TIME, _TEXT, _DOUBLE, _BIGINT = Kind.TIMESTAMP, Kind.TEXT, Kind.DOUBLE, Kind.BIGINT
+"""The types of columns, by short names."""
 
 _HEAD = (
     SinkColumn("time", _TIME),
@@ -34,6 +35,7 @@ _HEAD = (
     SinkColumn("sensor_group", _TEXT),
     SinkColumn("unit", _TEXT),
 )
+"""The columns with which readings and window aggregates begin."""
 READING_COLUMNS = (
     *_HEAD,
     *(SinkColumn(name, _DOUBLE) for name in ("value", "sd", "bound")),
@@ -68,12 +70,14 @@ _QUERY_NAME = (
 """The columns that name a row of a query, beside its time."""
 
 
-class Feed(Protocol):
+class RowFeed(Protocol):
     """Makes rows of the records of one topic, those of a partition in their order."""
 
     topic: str
-    repeats: int
-    """How many blocks or outputs were dropped as repeats."""
+
+    @property
+    def repeats(self) -> int:
+        """How many blocks or outputs were dropped as repeats."""
 
     def rows(self, record: Record) -> SinkRows | None:
         """Return the rows of a record; None = it has none for this sink, or is a repeat.
@@ -151,7 +155,7 @@ class ResultsFeed:
         found = self._of_query(message) if of_query else self._of_sensors(message)
         self._last[run] = message.step
         schema, rows = found
-        return SinkRows(schema, rows, origin=Origin(record.topic, record.partition, record.offset)) if rows else None
+        return SinkRows(schema, rows, origin=RowOrigin(record.topic, record.partition, record.offset)) if rows else None
 
     def _of_sensors(self, message: ResultBlock) -> tuple[Schema, list[tuple[Any, ...]]]:
         ids = sensors(message.sensor).tolist()
@@ -254,7 +258,7 @@ class OutputsFeed:
                 name = (record.partition, _signed(generation), message.offset, message.index)
                 found += [(*row, *name, place) for place, row in enumerate(rows)]
         self._newest[slot] = max(before, last)
-        return SinkRows(schema, found, origin=Origin(record.topic, *slot[:1], record.offset)) if found else None
+        return SinkRows(schema, found, origin=RowOrigin(record.topic, *slot[:1], record.offset)) if found else None
 
     def _of(self, message: Recovered) -> tuple[Schema, Iterator[tuple[Any, ...]]]:
         if message.query:
@@ -294,7 +298,7 @@ class LateFeed:
 
     def rows(self, record: Record) -> SinkRows | None:
         message = decode(Late, record.value)
-        origin = Origin(record.topic, record.partition, record.offset)
+        origin = RowOrigin(record.topic, record.partition, record.offset)
         if message.reason == "frontier":
             left = message.recovered
             rows = [(*row, None, None, None, left.step) for row in _recovered_rows(left, self._names)]
@@ -311,7 +315,7 @@ class LateFeed:
         return SinkRows(READING_SCHEMA, rows, correcting=True, origin=origin) if rows else None
 
 
-def feeds_for(query: str, settings: Settings, poll: Callable[[], SensorTable]) -> tuple[Names, list[Feed]]:
+def feeds_for(query: str, settings: Settings, poll: Callable[[], SensorTable]) -> tuple[Names, list[RowFeed]]:
     """Return the feeds of a sink, one for each topic that it reads.
 
     Raises:
@@ -325,5 +329,5 @@ def feeds_for(query: str, settings: Settings, poll: Callable[[], SensorTable]) -
             f'[results] format: found "{settings.results.format}", expected "blocks": sinks read these, and the kind '
             "kafka writes JSON"
         )
-    late: list[Feed] = [LateFeed(settings, names)] if query == READINGS else []
+    late: list[RowFeed] = [LateFeed(settings, names)] if query == READINGS else []
     return names, [ResultsFeed(query, names), *late]

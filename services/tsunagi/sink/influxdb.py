@@ -6,6 +6,7 @@ that it does not matter whether it is written before or after the estimate.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -22,12 +23,16 @@ TRUTH = "truth"
 """The field of a reading that came too late for its step, beside the estimate in `value`."""
 _FIELDS = frozenset({"quality", "result_quality"})
 """Columns of texts that are fields. The others are tags, by which InfluxDB groups; a tag of a point never changes."""
+_TIME_COLUMN = "time_"
+"""What a query's own column `time` is called: InfluxDB drops a field of that name without a word."""
 _TIMEOUT_S = 30.0
 """Longest wait for an answer, in seconds."""
 _WORDS = 300
 """Most characters of an answer that are shown."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """The moment from which InfluxDB counts times."""
+_ESCAPES = str.maketrans({",": "\\,", "=": "\\=", " ": "\\ ", "\n": "\\ ", "\r": "\\ "})
+"""Characters of names and tags as line protocol has them. It cannot hold the end of a line, which becomes a space."""
 
 
 class InfluxSink(Sink):
@@ -41,7 +46,12 @@ class InfluxSink(Sink):
         self._wanted = wanted.influxdb
         self._setting = f"[[sinks]] {wanted.name}: [sinks.influxdb] secret_file"
         self._client: httpx2.Client | None = None
+        logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would say each request
         self._secret()
+        try:
+            httpx2.URL(self._wanted.url)
+        except httpx2.InvalidURL as error:
+            raise SinkError(f"[[sinks]] {wanted.name}: [sinks.influxdb] url: {self._wanted.url}: {error}") from None
 
     def open(self) -> None:
         wanted = self._wanted
@@ -77,6 +87,12 @@ class InfluxSink(Sink):
         self._post(where, place, "\n".join(lines).encode())
 
     def _post(self, where: str, place: dict[str, str], content: bytes) -> None:
+        """Send a request.
+
+        Raises:
+            RefusedError: InfluxDB takes some of the points never. It may have taken the others.
+            SinkAwayError: InfluxDB takes nothing now.
+        """
         if self._client is None:
             raise SinkAwayError(f"{self._wanted.url}: not open")
         try:
@@ -84,13 +100,18 @@ class InfluxSink(Sink):
         except httpx2.HTTPError as error:
             raise SinkAwayError(f"InfluxDB {self._wanted.url}: {str(error) or type(error).__name__}") from None
         words = f"{answer.status_code} {' '.join(answer.text[:_WORDS].split())}"
-        if answer.status_code in (400, 413, 422) and where != "/query":
+        if where == "/query" and answer.status_code in (400, 403):
+            return  # only an administrator may make a database: if there is none, the first write says so
+        if answer.status_code in (400, 413, 422):
             raise RefusedError(words)
         if not answer.is_success:
             raise SinkAwayError(f"InfluxDB {self._wanted.url}: {words}")
 
     def _secret(self) -> str:
-        return read_secret(self._wanted.secret_file, self._setting)
+        secret = read_secret(self._wanted.secret_file, self._setting)
+        if self._wanted.org and not (secret.isascii() and (secret.isprintable() or not secret)):
+            raise SinkError(f"{self._setting}: found no token, expected one line of ASCII characters")
+        return secret
 
 
 def _points(schema: Schema, rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
@@ -116,7 +137,7 @@ def _sorts(schema: Schema) -> tuple[list[tuple[str, int]], list[tuple[str, int]]
     tags, fields = list[tuple[str, int]](), list[tuple[str, int]]()
     for place, (name, kind) in enumerate(schema.columns[1:], 1):
         is_tag = name in schema.key or (kind is Kind.TEXT and name not in _FIELDS)
-        (tags if is_tag else fields).append((name, place))
+        (tags if is_tag else fields).append((_TIME_COLUMN if name == "time" else name, place))
     return tags, fields
 
 
@@ -146,11 +167,9 @@ def _field(value: object) -> str | None:
 
 
 def _escaped(text: str) -> str:
-    """Return a name or tag as line protocol has it. It has no way to write the end of a line, which becomes a space."""
-    text = " ".join(text.splitlines()) or text.strip("\r\n")
-    for character in ",= ":
-        text = text.replace(character, f"\\{character}")
-    return f"{text}\\ " if text.endswith("\\") else text
+    """Return a name or tag as line protocol has it. A last backslash, which would escape what follows, gets a space."""
+    escaped = text.translate(_ESCAPES)
+    return f"{escaped}\\ " if escaped.endswith("\\") else escaped
 
 
 def _microseconds(moment: datetime) -> int:

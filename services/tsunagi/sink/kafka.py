@@ -7,15 +7,15 @@ one instance writes and its truth, which another one writes.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tsunagi.query.values import Kind
 from tsunagi.runtime.kafka_client import client_logger, client_options
-from tsunagi.runtime.kafka_errors import said
 from tsunagi.runtime.settings import Settings, SinkSettings
 from tsunagi.sink.base import Refusal, Sink, SinkAwayError, SinkError, read_secret
 from tsunagi.sink.messages import plain
@@ -41,8 +41,17 @@ _AVRO: Mapping[Kind, Any] = {
     Kind.TIMESTAMP: {"type": "long", "logicalType": "timestamp-micros"},
 }
 """The type of a column in Avro."""
-Encode = Callable[[Schema, Sequence[Any], tuple[str, ...], bool], bytes]
-"""Returns some columns of a row as bytes: (schema, row, names of the columns, whether they are the key)."""
+_PRODUCER: dict[str, Any] = {
+    "enable.idempotence": True,
+    "linger.ms": 5,
+    "compression.type": "lz4",
+    "topic.metadata.propagation.max.ms": 5000,  # after this time a topic that is not there is said to be missing
+}
+"""Options of the producer, unless the settings have others."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""The moment from which Kafka Connect counts times."""
+Encode = Callable[[str, Schema, Sequence[Any], bool], bytes]
+"""Returns a row, or only its key, as bytes: (topic, schema, row, whether only its key)."""
 
 
 class KafkaSink(Sink):
@@ -58,15 +67,19 @@ class KafkaSink(Sink):
         self._settings = settings
         self._producer: Producer | None = None
         self._encode = _connect_json if self._wanted.format == "json" else self._avro
-        self._writers: dict[tuple[str, tuple[str, ...], bool], Any] = {}
+        self._writers: dict[tuple[str, Schema, bool], Callable[..., Any]] = {}
         self._registry: Any = None
         self._options()
 
     def open(self) -> None:
         try:
-            self._producer = Producer(self._options(), logger=client_logger)
+            options = self._options()
+        except SinkError as error:  # the file may be about to be written anew
+            raise SinkAwayError(str(error)) from None
+        try:
+            self._producer = Producer(options, logger=client_logger)
         except (KafkaException, ValueError, TypeError) as error:
-            told = said(error) if isinstance(error, KafkaException) else str(error)
+            told = _words(error.args[0]) if isinstance(error, KafkaException) else str(error)
             raise SinkError(f"{self._setting} options: {told}") from None
 
     def close(self) -> None:
@@ -87,17 +100,17 @@ class KafkaSink(Sink):
         for number, part in enumerate(batch.parts):
             topic = self._wanted.topic + (CORRECTIONS if part.correcting else "")
             for place, row in enumerate(part.rows):
-                key = self._encode(part.schema, row, part.schema.key, True)  # noqa: FBT003 - see Encode
-                value = self._encode(part.schema, row, part.schema.names, False)  # noqa: FBT003
+                key = self._encode(topic, part.schema, row, True)  # noqa: FBT003 - see Encode
+                value = self._encode(topic, part.schema, row, False)  # noqa: FBT003
                 try:
                     self._produce(producer, topic, key, value, delivered)
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
-                        raise SinkAwayError(said(error)) from None
-                    refused.append(Refusal(number, place, said(error)))
+                        raise SinkAwayError(f"topic {topic}: {_words(error.args[0])}") from None
+                    refused.append(Refusal(number, place, _words(error.args[0])))
         left = producer.flush(TAKEN_S)
         if failed or left:
-            words = said(failed[0]) if failed else f"{left} records were not taken within {TAKEN_S:g} s"
+            words = _words(failed[0]) if failed else f"{left} records were not taken within {TAKEN_S:g} s"
             raise SinkAwayError(f"topic {self._wanted.topic}: {words}")
         return refused
 
@@ -122,53 +135,74 @@ class KafkaSink(Sink):
                 password = read_secret(wanted.password_file, f"{self._setting} password_file")
                 options |= {"sasl.username": wanted.username, "sasl.password": password}
                 options |= {"security.protocol": "sasl_ssl", "sasl.mechanism": "SCRAM-SHA-512"}
-        return options | {"enable.idempotence": True, "linger.ms": 5, "compression.type": "lz4"} | dict(wanted.options)
+        return options | _PRODUCER | dict(wanted.options)
 
-    def _avro(self, schema: Schema, row: Sequence[Any], names: tuple[str, ...], key: bool) -> bytes:  # noqa: FBT001
-        from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
-        from confluent_kafka.schema_registry.avro import AvroSerializer
+    def _avro(self, topic: str, schema: Schema, row: Sequence[Any], key: bool) -> bytes:  # noqa: FBT001
+        import httpx2
+        from confluent_kafka.schema_registry import SchemaRegistryError
         from confluent_kafka.serialization import MessageField, SerializationContext
 
-        field = MessageField.KEY if key else MessageField.VALUE
+        writer = self._writers.get((topic, schema, key))
+        if writer is None:
+            writer = self._writers[topic, schema, key] = self._writer(schema, key=key)
+        columns = _columns(schema, key=key)
+        values = {_avro_name(name): row[place] for place, name, _ in columns}
         try:
-            if self._registry is None:
-                self._registry = SchemaRegistryClient({"url": self._wanted.registry} | self._wanted.registry_options)
-            writer = self._writers.get((schema.query, names, key))
-            if writer is None:
-                writer = AvroSerializer(self._registry, json.dumps(_avro_schema(schema, names, key=key)))
-                self._writers[schema.query, names, key] = writer
-            values = {name: row[schema.place(name)] for name in names}
-            found: bytes = writer(values, SerializationContext(self._wanted.topic, field))
-        except (SchemaRegistryError, OSError) as error:
-            raise SinkAwayError(f"registry {self._wanted.registry}: {error}") from None
+            found: bytes = writer(values, SerializationContext(topic, MessageField.KEY if key else MessageField.VALUE))
+        except (SchemaRegistryError, httpx2.HTTPError, OSError) as error:
+            raise SinkAwayError(f"registry {self._wanted.registry}: {str(error) or type(error).__name__}") from None
         return found
 
+    def _writer(self, schema: Schema, *, key: bool) -> Callable[..., Any]:
+        """Return what writes rows of a schema. It asks the registry when it writes its first one."""
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+        from confluent_kafka.schema_registry.avro import AvroSerializer
 
-def _connect_json(schema: Schema, row: Sequence[Any], names: tuple[str, ...], key: bool) -> bytes:  # noqa: FBT001
-    """Return columns of a row as Kafka Connect's JsonConverter takes them: an object of `schema` and `payload`."""
-    fields = [
-        {"field": column.name, "optional": not key, **_CONNECT[column.kind]}
-        for column in schema.columns
-        if column.name in names
-    ]
-    payload = {name: _connect_value(row[schema.place(name)]) for name in names}
+        if self._registry is None:
+            try:
+                self._registry = SchemaRegistryClient({"url": self._wanted.registry} | self._wanted.registry_options)
+            except (ValueError, TypeError) as error:
+                raise SinkError(f"{self._setting} registry_options: {error}") from None
+        made: Callable[..., Any] = AvroSerializer(self._registry, json.dumps(_avro_schema(schema, key=key)))
+        return made
+
+
+def _words(error: KafkaError) -> str:
+    """Return what an error says. The advice of the system's own clients is about its own topics and settings."""
+    return f"{error.str()} ({error.name()})"
+
+
+def _columns(schema: Schema, *, key: bool) -> list[tuple[int, str, Kind]]:
+    """Return (place, name, kind) of the columns of a schema, or only of those of its key."""
+    return [(place, *column) for place, column in enumerate(schema.columns) if not key or column.name in schema.key]
+
+
+def _connect_json(_: str, schema: Schema, row: Sequence[Any], key: bool) -> bytes:  # noqa: FBT001
+    """Return a row as Kafka Connect's JsonConverter takes it: an object of `schema` and `payload`."""
+    columns = _columns(schema, key=key)
+    fields = [{"field": name, "optional": not key, **_CONNECT[kind]} for _, name, kind in columns]
+    payload = {name: _connect_value(row[place]) for place, name, _ in columns}
     struct = {"type": "struct", "name": schema.query, "optional": False, "fields": fields}
     return json.dumps({"schema": struct, "payload": payload}, ensure_ascii=False).encode()
 
 
 def _connect_value(value: object) -> object:
-    return round(value.timestamp() * 1000) if isinstance(value, datetime) else plain(value)
+    return (value - _EPOCH) // timedelta(milliseconds=1) if isinstance(value, datetime) else plain(value)
 
 
-def _avro_schema(schema: Schema, names: tuple[str, ...], *, key: bool) -> dict[str, Any]:
-    """Return the schema of a record of some columns; each but those of a key may be null."""
-    fields: list[dict[str, Any]] = []
-    for column in schema.columns:
-        if column.name in names:
-            kind = _AVRO[column.kind]
-            fields.append({"name": column.name, "type": kind} if key else {"name": column.name, "type": ["null", kind]})
-    name = "".join(character if character.isalnum() else "_" for character in schema.query)
+def _avro_schema(schema: Schema, *, key: bool) -> dict[str, Any]:
+    """Return the schema of a record of a row, or only of its key; each column but those of a key may be null."""
+    fields = [
+        {"name": _avro_name(name), "type": _AVRO[kind] if key else ["null", _AVRO[kind]]}
+        for _, name, kind in _columns(schema, key=key)
+    ]
+    name = _avro_name(schema.query)
     return {"type": "record", "name": f"{name}_key" if key else name, "namespace": "tsunagi", "fields": fields}
+
+
+def _avro_name(name: str) -> str:
+    """Return a name as Avro allows it: ASCII letters, digits and `_`, and no digit first."""
+    return re.sub(r"[^A-Za-z0-9_]|^(?=[0-9])", "_", name)
 
 
 __all__ = ["CORRECTIONS", "KafkaSink"]

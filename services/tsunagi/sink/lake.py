@@ -104,11 +104,12 @@ class LakeSink(Sink):
         for item in files:
             if item.place not in found or item.next > found[item.place].next:
                 found[item.place] = item
-        for place in places:
-            self._recover(place, found[place].next if place in found else 0, files)
-        return {
+        kept = {
             place: SinkPosition(item.next, _topic_id(item.path)) for place, item in found.items() if place in places
         }
+        for place in places:
+            self._recover(place, kept[place].offset if place in kept else 0, files)
+        return kept
 
     def write(self, batch: SinkBatch) -> None:
         """Take rows in, and write the files that they complete."""

@@ -52,11 +52,15 @@ def make_sink(settings: Settings, wanted: SinkSettings) -> Sink:
         from tsunagi.sink.lake import LakeSink
 
         return LakeSink(wanted)
-    return _own(wanted)
+    return own_sink(wanted)
 
 
-def _own(wanted: SinkSettings) -> Sink:
-    """Return a sink of the user's own."""
+def own_sink(wanted: SinkSettings) -> Sink:
+    """Return a sink of the user's own.
+
+    Raises:
+        SinkError: it cannot be imported or made from its options.
+    """
     where = f"[[sinks]] {wanted.name}: use = {wanted.use!r}"
     module, _, name = wanted.use.partition(":")
     try:

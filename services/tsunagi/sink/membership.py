@@ -24,7 +24,7 @@ _ASK_S = 10.0
 """Longest wait for the positions that the group keeps, in seconds."""
 
 
-class Membership:
+class SinkGroup:
     """A member of the group of a sink.
 
     Args:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from datetime import datetime
 
 import psycopg
 from psycopg import sql
@@ -31,6 +32,8 @@ _TYPES = {
     Kind.TIMESTAMP: "timestamp with time zone",
 }
 """The type of a column, as PostgreSQL names it."""
+BEFORE = "_before"
+"""What is put behind the name of a table that another one has taken the place of."""
 _CONNECT_S = 10
 """Longest wait for a connection, in seconds."""
 _STALE_MS = 30_000
@@ -44,18 +47,22 @@ _MEASURED = ("exact", "unmodelled")
 class PostgresSink(Sink):
     """Writes rows into a table, which it makes, and whose columns it adds when a query gets new ones.
 
+    Args:
+        suffix: what is put behind the names of the sink and of its table while the table is made anew.
+
     Raises:
         SinkError: the settings cannot be used.
     """
 
     keeps_positions = True
 
-    def __init__(self, wanted: SinkSettings) -> None:
+    def __init__(self, wanted: SinkSettings, suffix: str = "") -> None:
         self._wanted = wanted.postgres
-        self._sink = wanted.name
-        schema, _, table = (wanted.postgres.table or wanted.query).rpartition(".")
-        self.table = sql.Identifier(schema, table) if schema else sql.Identifier(table)
-        self._shown = f"{schema}.{table}".lstrip(".")
+        self._sink = wanted.name + suffix
+        self._schema, _, name = (wanted.postgres.table or wanted.query).rpartition(".")
+        self.name = name + suffix
+        self.table = self._beside(self.name)
+        self._shown = f"{self._schema}.{self.name}".lstrip(".")
         self._connection: psycopg.Connection | None = None
         self._known: dict[str, str] = {}  # column -> type of the table
         self._staging: tuple[str, ...] = ()  # the columns of the temporary table
@@ -269,7 +276,63 @@ class PostgresSink(Sink):
         if done.rowcount != 1:
             raise FencedError(f"{place[0]}/{place[1]}: the position in {POSITIONS} is not {advance.before}")
 
+    # ---- a table that is made anew beside the one in use
+
+    def begin(self, held: str, since: datetime, positions: Mapping[Place, SinkPosition]) -> None:
+        """Make the table, with the rows of another one before a time, and store the positions to go on from.
+
+        Args:
+            held: the name of the table in use.
+            since: the time; the rows from then on are to be made anew.
+            positions: where the records of these rows begin.
+        """
+        connection = self._living()
+        with connection.transaction():
+            connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self.table))
+            there = connection.execute("SELECT to_regclass(%s)", (self._beside(held).as_string(connection),)).fetchone()
+            if there != (None,):
+                made = sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL)").format(self.table, self._beside(held))
+                connection.execute(made)
+                time = "time" if "time" in self._columns(connection) else "result_time"
+                connection.execute(
+                    sql.SQL("INSERT INTO {} SELECT * FROM {} WHERE {} < %s").format(
+                        self.table, self._beside(held), sql.Identifier(time)
+                    ),
+                    (since,),
+                )
+            connection.execute(
+                sql.SQL("DELETE FROM {} WHERE sink = %s").format(sql.Identifier(POSITIONS)), (self._sink,)
+            )
+            for place, position in positions.items():
+                self._advance(connection, place, Advance(None, position))
+
+    def swap(self, held: str, sink: str) -> None:
+        """Put the table in the place of the one in use, which stays beside it under another name.
+
+        A sink that runs finds that its positions have changed, and goes on from those of the new table.
+
+        Args:
+            held: the name of the table in use.
+            sink: the name of the sink that writes it.
+        """
+        connection = self._living()
+        positions = sql.Identifier(POSITIONS)
+        before = f"{held}{BEFORE}"
+        with connection.transaction():
+            connection.execute(sql.SQL("SELECT 1 FROM {} WHERE sink = %s FOR UPDATE").format(positions), (sink,))
+            connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(self._beside(before)))
+            for name, new in ((held, before), (self.name, held)):
+                connection.execute(
+                    sql.SQL("ALTER TABLE IF EXISTS {} RENAME TO {}").format(self._beside(name), sql.Identifier(new))
+                )
+            connection.execute(sql.SQL("DELETE FROM {} WHERE sink = %s").format(positions), (sink,))
+            connection.execute(sql.SQL("UPDATE {} SET sink = %s WHERE sink = %s").format(positions), (sink, self._sink))
+
     # ---- the connection
+
+    def _beside(self, name: str) -> sql.Identifier:
+        """Return a table of the schema of this one."""
+        return sql.Identifier(self._schema, name) if self._schema else sql.Identifier(name)
 
     def _living(self) -> psycopg.Connection:
         if self._connection is None or self._connection.closed:

@@ -55,7 +55,7 @@ class Schema:
         return dict(zip(self.names, row, strict=True))
 
 
-class Origin(NamedTuple):
+class RowOrigin(NamedTuple):
     """The record that rows were made of."""
 
     topic: str
@@ -63,7 +63,7 @@ class Origin(NamedTuple):
     offset: int
 
 
-NOWHERE = Origin(RESULTS, 0, -1)
+NOWHERE = RowOrigin(RESULTS, 0, -1)
 """The origin of rows that were made of no record, as in tests."""
 
 
@@ -81,7 +81,7 @@ class SinkRows:
     schema: Schema
     rows: Sequence[tuple[Any, ...]]
     correcting: bool = False
-    origin: Origin = NOWHERE
+    origin: RowOrigin = NOWHERE
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -6,6 +6,7 @@ them, never before. So whatever is killed, no row is missing, and each row has a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import deque
@@ -18,8 +19,8 @@ from tsunagi.runtime import metrics
 from tsunagi.runtime.log import DEAD_LETTERS, Log, LogError, OffsetLostError, Position, Record
 from tsunagi.runtime.messages import VERSION, DeadLetter
 from tsunagi.sink.base import FencedError, Refusal, RefusedError, Sink
-from tsunagi.sink.feed import Feed, Names
-from tsunagi.sink.rows import Advance, Origin, Place, SinkBatch, SinkPosition, SinkRows
+from tsunagi.sink.feed import Names, RowFeed
+from tsunagi.sink.rows import Advance, Place, RowOrigin, SinkBatch, SinkPosition, SinkRows
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ MAX_VALUE_BYTES = 65536
 
 
 class Sharing(Protocol):
-    """Says which partitions this instance has, and keeps positions (`tsunagi.sink.membership.Membership`)."""
+    """Says which partitions this instance has, and keeps positions (`tsunagi.sink.membership.SinkGroup`)."""
 
     places: frozenset[Place]
     changes: int
@@ -58,7 +59,7 @@ class _Interrupted(Exception):  # noqa: N818 - it is no error
     """The partitions have changed, or the service ends: what is not written is read again."""
 
 
-class Runner:
+class SinkRunner:
     """Runs one instance of a sink.
 
     Args:
@@ -80,7 +81,7 @@ class Runner:
         log: Log,
         sharing: Sharing,
         sink: Sink,
-        feeds: Callable[[], tuple[Names, Sequence[Feed]]],
+        feeds: Callable[[], tuple[Names, Sequence[RowFeed]]],
         logger: BoundLogger,
         *,
         batch_rows: int,
@@ -106,7 +107,7 @@ class Runner:
         self._changes = -1  # of the partitions that the following belongs to
         self._open = False
         self._names: Names | None = None
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[str, RowFeed] = {}
         self._ids: dict[str, str] = {}  # topic -> its id
         self._stored: dict[Place, SinkPosition | None] = {}  # what is kept of each partition
         self._begin: dict[Place, int] = {}  # where new rows begin; what is read before only tells names
@@ -201,11 +202,17 @@ class Runner:
         self._looked_at = self._clock()
         if self._names is not None:
             self._names.refresh()
-        try:
-            self.lag = sum(max(0, self._ends.range(*place)[1] - offset) for place, offset in self._begin.items())
-        except LogError:  # the reader goes on trying
-            return
-        metrics.SINK_LAG.labels(self._name).set(self.lag)
+        with contextlib.suppress(LogError):  # the reader goes on trying
+            metrics.SINK_LAG.labels(self._name).set(self.behind())
+
+    def behind(self) -> int:
+        """Ask how many records of this instance's partitions are not written yet.
+
+        Raises:
+            LogError: the log does not answer.
+        """
+        self.lag = sum(max(0, self._ends.range(*place)[1] - offset) for place, offset in self._begin.items())
+        return self.lag
 
     # ---- rows
 
@@ -265,7 +272,7 @@ class Runner:
             found = feed.rows(record)
         except ValueError as error:
             if new:
-                origin = Origin(record.topic, record.partition, record.offset)
+                origin = RowOrigin(record.topic, record.partition, record.offset)
                 self._letter(origin, "unreadable", str(error), record.key or b"", record.value or b"")
                 self._settle()
             return None
@@ -303,7 +310,7 @@ class Runner:
         self._logger.warning("rows were refused and went to dead-letters", rows=len(refused), detail=refused[0].words)
         self._settle()
 
-    def _letter(self, origin: Origin, reason: str, detail: str, key: bytes, value: bytes) -> None:
+    def _letter(self, origin: RowOrigin, reason: str, detail: str, key: bytes, value: bytes) -> None:
         letter = DeadLetter(
             version=VERSION,
             topic=origin.topic,
@@ -350,8 +357,8 @@ class Runner:
             except OSError as error:
                 self._away(str(error) or type(error).__name__)
             else:
-                if self.fault:
-                    self._logger.info("the target takes rows")
+                if pause_s > FIRST_PAUSE_S:
+                    self._logger.info("the target takes rows again")
                 self.fault = ""
                 metrics.SINK_UP.labels(self._name).set(1)
                 return found

@@ -12,10 +12,10 @@ from tsunagi.runtime.log import Log
 from tsunagi.runtime.loop import StopFlag
 from tsunagi.runtime.messages import Heartbeat, SinkBeat
 from tsunagi.runtime.settings import Settings
-from tsunagi.sink.feed import Feed, Names, feeds_for
+from tsunagi.sink.feed import Names, RowFeed, feeds_for
 from tsunagi.sink.make import make_sink, sink_named
-from tsunagi.sink.membership import Membership
-from tsunagi.sink.runner import Runner
+from tsunagi.sink.membership import SinkGroup
+from tsunagi.sink.runner import SinkRunner
 from tsunagi.system.fleet_table import TableFollower
 from tsunagi.system.identity import belong
 from tsunagi.system.processes import enrol
@@ -49,11 +49,11 @@ def run(settings: Settings, name: str, node: str) -> int:
     belong(settings, signed)
     followed = TableFollower(signed, settings)
 
-    def feeds() -> tuple[Names, list[Feed]]:
+    def feeds() -> tuple[Names, list[RowFeed]]:
         return feeds_for(wanted.query, settings, followed.poll)
 
-    membership = Membership(settings.kafka, name, node, [feed.topic for feed in feeds()[1]])
-    runner = Runner(
+    membership = SinkGroup(settings.kafka, name, node, [feed.topic for feed in feeds()[1]])
+    runner = SinkRunner(
         name,
         signed,
         membership,
@@ -84,7 +84,7 @@ def run(settings: Settings, name: str, node: str) -> int:
     return 0
 
 
-def _heartbeats(log: Log, node: str, name: str, runner: Runner) -> Heartbeats:
+def _heartbeats(log: Log, node: str, name: str, runner: SinkRunner) -> Heartbeats:
     def fill(beat: Heartbeat) -> None:
         beat.sink.CopyFrom(
             SinkBeat(sink=name, lag=runner.lag, rows=runner.rows, refused=runner.refused, fault=runner.fault[:500])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import httpx2
@@ -14,8 +15,8 @@ from tsunagi.sink.rows import SinkBatch
 NAME_HEADER = "Idempotency-Key"
 """The header that has the name of the row: a receiver that knows it has the row already."""
 _LATER = frozenset({401, 403, 404, 407, 408, 425, 429})
-"""Answers after which a row is sent again, beside all of 500 and more: another try may go well, or somebody has to see
-to the receiver."""
+"""Answers from 400 to 499 that say nothing of the row: another try may go well, or somebody has to see to the receiver.
+After the others of these a row is refused. After any other answer that is no success it is sent again."""
 _WORDS = 200
 """Most characters of an answer that a dead letter keeps."""
 
@@ -31,8 +32,13 @@ class WebhookSink(Sink):
         self._wanted = wanted.webhook
         self._setting = f"[[sinks]] {wanted.name}: [sinks.webhook] header_file"
         self._taken: set[str] = set()  # names of rows of the present batch
+        logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would say each request
         self._client: httpx2.Client | None = None
         self._header()
+        try:
+            httpx2.URL(self._wanted.url)
+        except httpx2.InvalidURL as error:
+            raise SinkError(f"[[sinks]] {wanted.name}: [sinks.webhook] url: {self._wanted.url}: {error}") from None
 
     def open(self) -> None:
         try:
@@ -64,15 +70,15 @@ class WebhookSink(Sink):
         """Send a row; return why it is refused, "" = it is not."""
         if self._client is None:
             raise SinkAwayError(f"{self._wanted.url}: not open")
-        headers = {"Content-Type": "application/json", NAME_HEADER: name.encode("ascii", "backslashreplace").decode()}
+        headers = {"Content-Type": "application/json", NAME_HEADER: name.encode("unicode_escape").decode()}
         try:
             answer = self._client.post(self._wanted.url, content=message, headers=headers)
         except httpx2.HTTPError as error:
             raise SinkAwayError(f"{self._wanted.url}: {str(error) or type(error).__name__}") from None
         if answer.is_success:
             return ""
-        words = f"{answer.status_code} {answer.reason_phrase}: {answer.text[:_WORDS]}"
-        if answer.status_code in _LATER or answer.status_code >= 500:
+        words = f"{answer.status_code} {answer.reason_phrase}: {' '.join(answer.text[:_WORDS].split())}"
+        if not answer.is_client_error or answer.status_code in _LATER:
             raise SinkAwayError(f"{self._wanted.url}: {words}")
         return words
 
@@ -81,6 +87,6 @@ class WebhookSink(Sink):
         if not text:
             return {}
         name, colon, value = text.partition(":")
-        if not colon or not name.strip():
-            raise SinkError(f"{self._setting}: found no header, expected NAME: VALUE")
+        if not (colon and name.strip() and text.isascii() and text.isprintable()):
+            raise SinkError(f"{self._setting}: found no header, expected NAME: VALUE in one line of ASCII characters")
         return {name.strip(): value.strip()}

@@ -114,19 +114,34 @@ def offset_of_last(reader: Reader, topic: str, partition: int, held: tuple[int, 
     Raises:
         LogError: the log does not answer.
     """
+    return offset_from(
+        reader, topic, partition, held, _appended_us(reader, topic, partition, held[1] - 1, held[1]) - last_us
+    )
+
+
+def offset_from(reader: Reader, topic: str, partition: int, held: tuple[int, int], from_us: int) -> int:
+    """Return the offset of a record before which none was appended at a time or later, by bisection.
+
+    Args:
+        held: the first offset that there is, and the end; there is at least one record.
+        from_us: the time, in microseconds since 1970.
+
+    Raises:
+        LogError: the log does not answer.
+    """
     low, high = held
-
-    def appended_us(offset: int) -> int:
-        """Return when the record at an offset, or the next one that is there, was appended."""
-        for records in records_between(reader, topic, partition, offset, high):
-            return records[0].appended_us
-        raise LogError(f"{topic}/{partition}: found no record from {offset} on, expected some below {high}")
-
-    first_us = appended_us(high - 1) - last_us
+    end = high
     while low < high - 1:
         middle = (low + high) // 2
-        if appended_us(middle) < first_us:
+        if _appended_us(reader, topic, partition, middle, end) < from_us:
             low = middle
         else:
             high = middle
     return low
+
+
+def _appended_us(reader: Reader, topic: str, partition: int, offset: int, end: int) -> int:
+    """Return when the record at an offset, or the next one that is there, was appended."""
+    for records in records_between(reader, topic, partition, offset, end):
+        return records[0].appended_us
+    raise LogError(f"{topic}/{partition}: found no record from {offset} on, expected some below {end}")

@@ -50,7 +50,7 @@ def node(name: str, **fields: object) -> dict[str, Any]:
 
 def whole(**fields: object) -> dict[str, Any]:
     plain = {"slots": [], "spark": {}, "nodes": [], "processes": [], "results": {"0": 5}, "late": 0, "dead_letters": 1}
-    plain |= {"recovery": {}, "step_s": 1.0, "sensors": {"sensors": 3, "edges": 2, "fault": ""}}
+    plain |= {"recovery": {}, "step_s": 1.0, "sensors": {"sensors": 3, "edges": 2, "fault": ""}, "sinks": []}
     return plain | fields
 
 

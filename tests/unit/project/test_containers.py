@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tsunagi.project.containers import OVERRIDE, VARIABLES, container_files, service_names, variables_text
 from tsunagi.project.sizing import FleetSize, Machine, plan
@@ -39,13 +41,13 @@ def test_an_edge_has_its_real_name_and_the_demo_does_not_run() -> None:
 
 
 def test_every_service_that_reads_settings_has_the_folder() -> None:
-    """Those of docker-compose.yml stand in the file, but for brokers, Prometheus, Grafana and the demo's."""
+    """Those of docker-compose.yml stand in the file, but for brokers, what watches them, and the demo's."""
     compose = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     services = set(
         re.findall(r"(?m)^  ([a-z0-9-]+):", compose[compose.index("\nservices:") : compose.index("\nvolumes:")])
     )
     ours = set(re.findall(r"(?m)^  ([a-z0-9-]+):", files()[OVERRIDE].split("\nservices:")[1]))
-    assert services - ours == {"kafka", "kafka-2", "kafka-3", "mosquitto", "prometheus", "grafana"}
+    assert services - ours == {"kafka", "kafka-2", "kafka-3", "mosquitto", "prometheus", "alertmanager", "grafana"}
 
 
 def test_no_edge_gets_the_name_of_another_service() -> None:
@@ -59,6 +61,27 @@ def test_no_edge_gets_the_name_of_another_service() -> None:
 def test_a_fleet_that_learns_has_the_learner() -> None:
     assert "command: [learner, run]" in files(recovery={"learn": True})[OVERRIDE]
     assert "learner" not in files()[OVERRIDE]
+
+
+def test_each_sink_is_a_container_that_reaches_what_this_machine_has() -> None:
+    sinks = [
+        {"name": "history", "kind": "postgres", "postgres": {"password_file": "pg"}},
+        {"name": "points", "kind": "influxdb", "influxdb": {"url": "http://localhost:8086"}},
+        {"name": "far", "kind": "influxdb", "influxdb": {"url": "http://db.example.org:8086"}},
+        {"name": "files", "kind": "lake", "lake": {"directory": "lake"}},
+    ]
+    found = yaml.safe_load(files(sinks=sinks)[OVERRIDE])
+    sink = found["services"]["sink-history"]
+    assert sink["command"] == ["sink", "run", "--sink", "history", "--node", "sink-history"]
+    assert "lake:/lake" in sink["volumes"]
+    assert "lake" in found["volumes"]
+    tables = {item["name"]: item for item in json.loads(sink["environment"]["TSUNAGI_SINKS"])}
+    assert tables["history"]["postgres"] == {"password_file": "pg", "host": "host.docker.internal"}
+    assert tables["points"]["influxdb"]["url"] == "http://host.docker.internal:8086"
+    assert tables["far"]["influxdb"]["url"] == "http://db.example.org:8086"
+    assert tables["files"]["lake"]["directory"] == "/lake"
+    assert Settings(sinks=list(tables.values())).sinks[0].postgres.host == "host.docker.internal"
+    assert "sink" not in files()[OVERRIDE]
 
 
 def test_localhost_is_the_machine_that_containers_run_on() -> None:

@@ -1,0 +1,157 @@
+"""Makes the table of a sink anew from what the log holds, beside the one in use, and swaps the two when it is level."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+
+import structlog
+
+from tsunagi.runtime.log import Log, Record
+from tsunagi.runtime.loop import StopFlag
+from tsunagi.runtime.settings import Settings
+from tsunagi.sink.base import SinkError
+from tsunagi.sink.feed import Names, RowFeed, feeds_for
+from tsunagi.sink.make import sink_named
+from tsunagi.sink.rows import Place, SinkPosition, SinkRows
+from tsunagi.sink.runner import SinkRunner
+from tsunagi.system.fleet_table import TableFollower
+from tsunagi.system.topics import offset_from, range_of, tool_log
+
+SUFFIX = "_rebuild"
+"""What is put behind the names of the sink and of its table while the table is made anew."""
+LEVEL_RECORDS = 20
+"""The new table is level when it is this many records behind, or fewer; the sink that takes it up writes the rest."""
+TELL_S = 5.0
+"""Time between two lines about how far it is, in seconds."""
+
+
+class RebuildError(RuntimeError):
+    """The new table was not finished; the one in use is as it was."""
+
+
+def rebuild(settings: Settings, name: str, since: datetime, tell: Callable[[str], None]) -> int:
+    """Make the table of a sink anew; return how many rows were written.
+
+    Args:
+        name: the name of the sink.
+        since: the event time from which rows are made anew.
+        tell: called with a line about how far it is, now and then.
+
+    Raises:
+        SinkError: there is no such sink, or its kind has no table to swap.
+        RebuildError: it was interrupted, or the database went away.
+        LogError: the log does not answer.
+    """
+    wanted = sink_named(settings, name)
+    if wanted.kind != "postgres":
+        raise SinkError(f"sink {name}: found kind {wanted.kind!r}, expected 'postgres', whose tables can be swapped")
+    from tsunagi.sink.postgres import PostgresSink
+
+    sink = PostgresSink(wanted, SUFFIX)
+    held = sink.name.removesuffix(SUFFIX)
+    log = tool_log(settings, f"sink-{name}{SUFFIX}")
+    followed = TableFollower(log, settings)
+
+    def feeds() -> tuple[Names, list[RowFeed]]:
+        names, found = feeds_for(wanted.query, settings, followed.poll)
+        return names, [_Since(feed, since) for feed in found]
+
+    begin = _beginnings(log, [feed.topic for feed in feeds()[1]], round(since.timestamp() * 1e6), tell)
+    try:
+        sink.open()
+        sink.begin(held, since, begin)
+    except OSError as error:
+        raise RebuildError(f"sink {name}: {error}") from None
+    with StopFlag() as stop:
+        runner = SinkRunner(
+            name,
+            log,
+            _Everything(begin),
+            sink,
+            feeds,
+            structlog.get_logger("tsunagi.sink"),
+            batch_rows=wanted.batch_rows,
+            stopping=stop.is_set,
+            wait=stop.wait,
+        )
+        try:
+            _until_level(runner, stop, tell)
+            sink.swap(held, name)
+        except OSError as error:
+            raise RebuildError(f"sink {name}: {error}") from None
+        finally:
+            runner.close()
+            followed.close()
+    return runner.rows
+
+
+def _until_level(runner: SinkRunner, stop: StopFlag, tell: Callable[[str], None]) -> None:
+    told = time.monotonic()
+    runner.turn()
+    while runner.fault or runner.behind() > LEVEL_RECORDS:
+        if stop.is_set():
+            raise RebuildError("interrupted; the table in use is as it was")
+        runner.turn()
+        if time.monotonic() - told >= TELL_S:
+            told = time.monotonic()
+            fault = f"; {runner.fault}" if runner.fault else ""
+            tell(f"{runner.rows} rows written, {runner.behind()} records to go{fault}")
+
+
+def _beginnings(
+    log: Log, topics: Collection[str], from_us: int, tell: Callable[[str], None]
+) -> dict[Place, SinkPosition]:
+    """Return where the records begin that were appended from a time on."""
+    reader = log.reader()
+    found = {}
+    try:
+        for topic in topics:
+            for partition in range(log.partitions(topic)):
+                low, high = range_of(reader, topic, partition)
+                offset = offset_from(reader, topic, partition, (low, high), from_us) if low < high else low
+                found[topic, partition] = SinkPosition(offset, log.topic_id(topic))
+                if offset == low > 0:
+                    tell(f"{topic}/{partition}: the log begins at offset {low}, perhaps after that time")
+    finally:
+        reader.close()
+    return found
+
+
+class _Everything:
+    """Has all partitions, and keeps no positions: the database does."""
+
+    changes = 1
+
+    def __init__(self, places: Collection[Place]) -> None:
+        self.places = frozenset(places)
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        pass
+
+    def committed(self, places: Collection[Place]) -> dict[Place, SinkPosition]:
+        return {}
+
+    def commit(self, positions: Mapping[Place, SinkPosition], *, wait: bool = False) -> None:
+        pass
+
+
+class _Since:
+    """A feed without the rows before a time."""
+
+    def __init__(self, feed: RowFeed, since: datetime) -> None:
+        self.topic = feed.topic
+        self._feed = feed
+        self._from = since
+
+    @property
+    def repeats(self) -> int:
+        return self._feed.repeats
+
+    def rows(self, record: Record) -> SinkRows | None:
+        found = self._feed.rows(record)
+        if found is None:
+            return None
+        rows = [row for row in found.rows if row[0] >= self._from]
+        return SinkRows(found.schema, rows, found.correcting, found.origin) if rows else None
