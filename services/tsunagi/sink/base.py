@@ -19,7 +19,7 @@ class SinkAwayError(OSError):
 
 
 class RefusedError(Exception):
-    """The target will never take something in this batch, of which it has taken nothing. The message has its words."""
+    """The target will never take something in this batch, and may have taken the rest. The message has its words."""
 
 
 class FencedError(Exception):
@@ -53,9 +53,12 @@ class Sink(ABC):
         keeps_positions: whether the target keeps the positions together with the rows (`positions`). Then a row is
             written once, whatever is killed. Otherwise Kafka keeps them, and rows of the last moments before a kill are
             written again.
+        most_rows: rows of one write at most, whatever `batch_rows` says. Targets that take rows one by one, perhaps
+            slowly, have a low number, so that few of them are written again after a kill.
     """
 
     keeps_positions: ClassVar[bool] = False
+    most_rows: ClassVar[int] = 1_000_000
 
     def open(self) -> None:  # noqa: B027 - not every target has something to open
         """Connect.
@@ -79,7 +82,7 @@ class Sink(ABC):
 
         Raises:
             OSError: the target is away.
-            RefusedError: the target takes none of these rows because of some of them. Smaller batches of them follow.
+            RefusedError: the target does not take this batch because of some rows. Smaller batches of them follow.
             FencedError: the positions that the target keeps are not those before this batch.
         """
 

@@ -118,7 +118,7 @@ def _points(schema: Schema, rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
     """Yield the point of each row that has a field."""
     tags, fields = _sorts(schema)
     for row in rows:
-        values = [f"{_escaped(name)}={text}" for name, place in fields if (text := _field(row[place])) is not None]
+        values = [f"{name}={text}" for name, place in fields if (text := _field(row[place])) is not None]
         if values:
             yield f"{_series(schema, row, tags)} {','.join(values)} {_microseconds(row[0])}"
 
@@ -133,11 +133,15 @@ def _truths(schema: Schema, rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
 
 
 def _sorts(schema: Schema) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """Return (name, place) of the columns that are tags, and of those that are fields; the first column is the time."""
+    """Return (name, place) of the columns that are tags, and of those that are fields; the first column is the time.
+
+    The names are as line protocol has them. A field's name cannot have a backslash before an escaped character.
+    """
     tags, fields = list[tuple[str, int]](), list[tuple[str, int]]()
     for place, (name, kind) in enumerate(schema.columns[1:], 1):
         is_tag = name in schema.key or (kind is Kind.TEXT and name not in _FIELDS)
-        (tags if is_tag else fields).append((_TIME_COLUMN if name == "time" else name, place))
+        shown = _TIME_COLUMN if name == "time" else _escaped(name.replace("\\", "_"))
+        (tags if is_tag else fields).append((shown, place))
     return tags, fields
 
 
@@ -146,7 +150,7 @@ def _series(schema: Schema, row: Sequence[Any], tags: Sequence[tuple[str, int]])
     for name, place in tags:
         text = "" if row[place] is None else str(row[place])
         if text:  # InfluxDB has no empty tags
-            words.append(f"{_escaped(name)}={_escaped(text)}")
+            words.append(f"{name}={_escaped(text)}")
     return ",".join(words)
 
 

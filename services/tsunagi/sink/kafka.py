@@ -160,7 +160,8 @@ class KafkaSink(Sink):
 
         if self._registry is None:
             try:
-                self._registry = SchemaRegistryClient({"url": self._wanted.registry} | self._wanted.registry_options)
+                options = {"url": self._wanted.registry} | self._wanted.registry_options
+                self._registry = SchemaRegistryClient.new_client(options)
             except (ValueError, TypeError) as error:
                 raise SinkError(f"{self._setting} registry_options: {error}") from None
         made: Callable[..., Any] = AvroSerializer(self._registry, json.dumps(_avro_schema(schema, key=key)))

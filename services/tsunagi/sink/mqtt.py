@@ -39,6 +39,8 @@ class MqttSink(Sink):
         SinkError: the settings cannot be used.
     """
 
+    most_rows = 100
+
     def __init__(self, wanted: SinkSettings) -> None:
         self._wanted = wanted.mqtt
         self._name = wanted.name

@@ -128,12 +128,12 @@ class SinkRunner:
         """Take one turn: see to the partitions, read, and write.
 
         Raises:
-            LogError: the log is lost for good.
+            LogError: this instance may not take part.
             SinkError: the target cannot be used.
         """
         self._sharing.poll()
         try:
-            if self._sharing.changes != self._changes:
+            if self._sharing.changes and self._sharing.changes != self._changes:
                 self._take_places()
             if self._clock() - self._looked_at >= LAG_S:
                 self._look()
@@ -145,6 +145,11 @@ class SinkRunner:
         except FencedError as error:
             self._logger.warning("another instance has these partitions now", detail=str(error))
             self._changes = -1
+        except LogError as error:
+            self.fault = f"the log does not answer: {error}"
+            self._tell("the log does not answer", str(error))
+            self._changes = -1
+            self._wait(READ_S)
 
     # ---- partitions and positions
 
@@ -162,7 +167,8 @@ class SinkRunner:
         self._begin = {place: self._beginning(place, stored.get(place)) for place in places}
         self._assign(self._begin)
         self.fault = ""
-        self._logger.info("writes", partitions=[f"{topic}/{partition}" for topic, partition in places])
+        if places:
+            self._logger.info("writes", partitions=[f"{topic}/{partition}" for topic, partition in places])
 
     def _beginning(self, place: Place, stored: SinkPosition | None) -> int:
         """Return the offset of the first record of a partition that is not written yet."""
@@ -377,6 +383,10 @@ class SinkRunner:
         self._open = False
         self.fault = words
         metrics.SINK_UP.labels(self._name).set(0)
+        self._tell("the target does not take rows; they wait in the log", words)
+
+    def _tell(self, event: str, words: str) -> None:
+        """Log a line, unless there was one just now."""
         if self._clock() - self._told_at >= WAIT_LINE_S:
             self._told_at = self._clock()
-            self._logger.warning("the target does not take rows; they wait in the log", detail=words)
+            self._logger.warning(event, detail=words)

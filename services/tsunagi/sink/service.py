@@ -60,7 +60,7 @@ def run(settings: Settings, name: str, node: str) -> int:
         sink,
         feeds,
         logger,
-        batch_rows=wanted.batch_rows,
+        batch_rows=min(wanted.batch_rows, sink.most_rows),
         stopping=stop.is_set,
         wait=stop.wait,
     )

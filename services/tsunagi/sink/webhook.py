@@ -28,6 +28,8 @@ class WebhookSink(Sink):
         SinkError: the settings cannot be used.
     """
 
+    most_rows = 100
+
     def __init__(self, wanted: SinkSettings) -> None:
         self._wanted = wanted.webhook
         self._setting = f"[[sinks]] {wanted.name}: [sinks.webhook] header_file"

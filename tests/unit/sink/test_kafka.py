@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import httpx2
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import SchemaRegistryError
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from tsunagi.broker.checks import free_port
 from tsunagi.query.values import Kind
 from tsunagi.runtime.settings import Settings, SinkSettings
 from tsunagi.sink.base import SinkAwayError, SinkError
-from tsunagi.sink.feed import READING_SCHEMA
 from tsunagi.sink.kafka import KafkaSink, _avro_name, _avro_schema, _connect_json
 from tsunagi.sink.rows import Schema, SinkColumn
 
@@ -80,11 +79,11 @@ def test_names_as_avro_allows_them(name: str, expected: str) -> None:
 
 
 def test_avro_keeps_microseconds_nulls_and_what_is_no_number_and_a_changed_column_has_a_schema_of_its_own() -> None:
-    url = "mock://tsunagi-unit"
-    sink = make(format="avro", registry=url)
-    read = AvroDeserializer(SchemaRegistryClient({"url": url}))
+    sink = make(format="avro", registry="mock://rows")
     context = SerializationContext("plant", MessageField.VALUE)
-    found: Any = read(sink._avro("plant", SCHEMA, ROW, False), context)
+    written = sink._avro("plant", SCHEMA, ROW, False)
+    read = AvroDeserializer(sink._registry)
+    found: Any = read(written, context)
     assert math.isnan(found.pop("mean"))
     assert found == {"result_time": AT, "n": -(2**63), "on": True, "what": "ü", "since": None}
     assert read(sink._avro("plant", SCHEMA, ROW, True), context) == {"result_time": AT, "what": "ü"}
@@ -95,16 +94,27 @@ def test_avro_keeps_microseconds_nulls_and_what_is_no_number_and_a_changed_colum
     assert changed["n"] == "x"
 
 
-def test_a_registry_that_is_away_is_a_target_that_is_away() -> None:
-    url = f"http://127.0.0.1:{free_port()}"
-    sink = make(format="avro", registry=url, registry_options={"max.retries": 0})
-    with pytest.raises(SinkAwayError, match=f"registry {url}: .*refused"):
-        sink._avro("plant", READING_SCHEMA, (AT, "s", "g", "K", 1.0, 0.0, 0.0, "exact", 1, 0, 0.0, 1), False)
+@pytest.mark.parametrize(
+    "error", [SchemaRegistryError(503, 50301, "gone"), httpx2.ConnectError("gone"), ConnectionResetError("gone")]
+)
+def test_a_registry_that_is_away_is_a_target_that_is_away(error: Exception) -> None:
+    sink = make(format="avro", registry="http://host")
+
+    def writer(values: object, context: object) -> bytes:
+        raise error
+
+    sink._writers["plant", SCHEMA, False] = writer
+    with pytest.raises(SinkAwayError, match=r"registry http://host: .*gone"):
+        sink._avro("plant", SCHEMA, ROW, False)
 
 
-def test_options_that_clients_do_not_know_are_refused() -> None:
+def test_options_of_the_registry_that_are_none_are_refused() -> None:
+    sink = make(format="avro", registry="http://host", registry_options={"speed": 1})
     with pytest.raises(SinkError, match=r"\[sinks\.kafka\] registry_options: Unrecognized properties: speed"):
-        make(format="avro", registry="http://host", registry_options={"speed": 1})._avro("plant", SCHEMA, ROW, False)
+        sink._avro("plant", SCHEMA, ROW, False)
+
+
+def test_options_that_are_none_are_refused() -> None:
     with pytest.raises(SinkError, match=r'\[sinks\.kafka\] options: No such configuration property: "speed"'):
         make(options={"speed": 1}).open()
 

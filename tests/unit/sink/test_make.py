@@ -87,7 +87,7 @@ def test_a_secret_that_cannot_be_read_is_named_by_its_setting(
 
 
 def test_each_kind_is_made_without_a_target() -> None:
-    tables = [
+    tables: list[dict[str, Any]] = [
         POSTGRES,
         {"name": "b", "kind": "influxdb"},
         {"name": "c", "kind": "mqtt", "query": "q"},

@@ -297,3 +297,26 @@ def test_records_that_retention_took_are_counted() -> None:
         fixture.turns()
     assert fixture.steps() == [7, 8, 9, 10]
     assert [line["records"] for line in logged if line["log_level"] == "error"] == [4]
+
+
+def test_while_the_log_does_not_answer_the_sink_waits_and_says_so() -> None:
+    fixture = Fixture()
+    fixture.append(1, 2)
+    fixture.log.stop()
+    fixture.turns()
+    assert fixture.runner.fault.startswith("the log does not answer: ")
+    fixture.log.start()
+    fixture.turns()
+    assert (fixture.steps(), fixture.runner.fault) == ([1, 2], "")
+
+
+def test_an_instance_that_has_no_partitions_yet_is_not_ready() -> None:
+    shared = Shared()
+    shared.changes = 0
+    fixture = Fixture(shared=shared)
+    fixture.append(1)
+    fixture.turns()
+    assert (fixture.steps(), fixture.runner.fault) == ([], "waits for its partitions")
+    shared.changes = 1
+    fixture.turns()
+    assert (fixture.steps(), fixture.runner.fault) == ([1], "")
