@@ -44,7 +44,7 @@ demo: ready  ## stream real readings, kill an edge, a gateway and its successor,
 	@$(BIN)/tsunagi demo
 
 .PHONY: up
-up:  ## build and start everything in containers, wait until results flow (PROFILE=cluster|elastic|ha|mqtt|official|secure PROJECT=folder OPERATORS=folder)
+up:  ## build and start everything in containers, wait until results flow (PROFILE=alerts|cluster|elastic|ha|mqtt|official|secure PROJECT=folder OPERATORS=folder)
 	@$(COMPOSE) up
 
 .PHONY: status

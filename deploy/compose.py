@@ -25,7 +25,7 @@ from deploy.variables import ComposeError, default_of, directory_of, read_env, r
 
 ROOT = Path(__file__).resolve().parents[1]
 """The checkout that this file is part of."""
-PROFILES = ("cluster", "elastic", "grafana", "ha", "mqtt", "official", "secure")
+PROFILES = ("alerts", "cluster", "elastic", "grafana", "ha", "mqtt", "official", "secure")
 """Compose profiles that may be named; docker-compose.yml and deploy/compose.*.yml define them."""
 LOCAL_BASE = "tsunagi-base:bookworm"
 """Tag of the base image that `make base-image` makes on this machine."""
@@ -42,17 +42,20 @@ _HA = {
     "TSUNAGI_REPLICATION": "3",
 }
 """What the profile ha sets: three brokers, and a copy of each record on all of them."""
-_CLUSTER = {"TSUNAGI_SPARK_MASTER": "spark://spark-master:7077"}
-"""What the profile cluster sets: the job runs on the Spark cluster that the profile starts."""
-_MQTT = {"TSUNAGI_EDGE_SOURCE": "mqtt"}
-"""What the profile mqtt sets: edges read from the MQTT broker that the profile starts."""
 _OFFICIAL = {
     "KAFKA_IMAGE": "apache/kafka:4.3.0",
     "PROMETHEUS_IMAGE": "prom/prometheus:v2.53.5",
+    "ALERTMANAGER_IMAGE": "prom/alertmanager:v0.27.0",
     "MOSQUITTO_IMAGE": "eclipse-mosquitto:2.0.21",
 }
-"""What the profile official sets: the images of the makers of Kafka, Prometheus and Mosquitto."""
-_IMPLIED = {"ha": _HA, "cluster": _CLUSTER, "mqtt": _MQTT, "official": _OFFICIAL}
+"""What the profile official sets: the images of the makers of Kafka, Prometheus, Alertmanager and Mosquitto."""
+_IMPLIED = {
+    "alerts": {"TSUNAGI_ALERTMANAGER": "alertmanager:9093"},
+    "ha": _HA,
+    "cluster": {"TSUNAGI_SPARK_MASTER": "spark://spark-master:7077"},
+    "mqtt": {"TSUNAGI_EDGE_SOURCE": "mqtt"},
+    "official": _OFFICIAL,
+}
 """Variables that a profile sets, unless the user has set them."""
 _FILES = {name: f"deploy/compose.{name}.yml" for name in ("secure", "elastic", "official")}
 """The file that a profile adds to docker-compose.yml."""
@@ -60,11 +63,16 @@ _SOCKET = Path("/var/run/docker.sock")
 """Socket of the Docker engine. The group that owns it is given to the scaler, which starts workers through it."""
 _BUILT = ("topics", "edge-1", "kafka", "spark", "prometheus")
 """Services whose images are built here; the other services share one of these images."""
+_OPTIONAL = {"mqtt": "mosquitto", "alerts": "alertmanager"}
+"""Services that a profile adds, and whose images may have to be built or pulled for it."""
+_IMAGES = {"topics": "services", "edge-1": "edge", "alertmanager": "prometheus"}
+"""What follows `tsunagi-` in the name of a service's image, where it is not the service's name."""
 _PORTS = {
     "TSUNAGI_PORT_KAFKA": ("9092", ""),
     "TSUNAGI_PORT_KAFKA_2": ("9192", "ha"),
     "TSUNAGI_PORT_KAFKA_3": ("9292", "ha"),
     "TSUNAGI_PORT_PROMETHEUS": ("9090", ""),
+    "TSUNAGI_PORT_ALERTMANAGER": ("9093", "alerts"),
     "TSUNAGI_PORT_CONSOLE": ("8470", ""),
     "TSUNAGI_PORT_MQTT": ("1883", "mqtt"),
     "TSUNAGI_PORT_GRAFANA": ("3000", "grafana"),
@@ -233,21 +241,22 @@ class Project:
             ComposeError: a build failed; its last lines are shown. Or an image cannot be pulled.
         """
         self._build_helper()
-        names = [*_BUILT, *(["mosquitto"] if "mqtt" in self.profiles else [])]
-        for name in names:
+        built = set[str]()
+        for name in (*_BUILT, *(name for profile, name in _OPTIONAL.items() if profile in self.profiles)):
             started = time.monotonic()
             variable = f"{name.upper()}_IMAGE"
-            if variable in _OFFICIAL and (image := self.env.get(variable, f"tsunagi-{name}")) != f"tsunagi-{name}":
+            ours = f"tsunagi-{_IMAGES.get(name, name)}"
+            if variable in _OFFICIAL and (image := self.env.get(variable, ours)) != ours:
                 if not self._has_image(image) and self._run(["docker", "pull", "--quiet", image]).returncode != 0:
-                    raise ComposeError(f"{variable} = {image}: cannot be pulled; without it tsunagi-{name} is built")
+                    raise ComposeError(f"{variable} = {image}: cannot be pulled; without it {ours} is built")
                 continue
             # A project folder has its compose file only when there is an image to write it.
-            done = self._run([*self.command(), "--file", str(self.root / "docker-compose.yml"), "build", name])
-            if done.returncode != 0:
+            command = [*self.command(), "--file", str(self.root / "docker-compose.yml"), "build", name]
+            if ours not in built and (done := self._run(command)).returncode != 0:
                 tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-25:])
                 raise ComposeError(f"the image of {name} could not be built:\n{tail}")
-            image = {"topics": "services", "edge-1": "edge"}.get(name, name)
-            say(f"up: image tsunagi-{image} ({time.monotonic() - started:.0f} s)")
+            built.add(ours)
+            say(f"up: image {ours} ({time.monotonic() - started:.0f} s)")
 
     def write_files(self) -> None:
         """Write the compose file of the project folder, by `tsunagi plan` in a container; an `.env` there stays.
@@ -441,8 +450,10 @@ def up(project: Project) -> None:
         which = f" PROJECT='{project.folder}'"
     say(f"  console         http://{host}:{project.env.get('TSUNAGI_PORT_CONSOLE', '8470')}")
     say(f"  Prometheus      http://{host}:{project.env.get('TSUNAGI_PORT_PROMETHEUS', '9090')}/alerts")
-    if "grafana" in project.profiles:
-        say(f"  Grafana         http://{host}:{project.env.get('TSUNAGI_PORT_GRAFANA', '3000')}")
+    for profile, name in (("alerts", "Alertmanager"), ("grafana", "Grafana")):
+        if profile in project.profiles:
+            variable = f"TSUNAGI_PORT_{name.upper()}"
+            say(f"  {name:<16}http://{host}:{project.env.get(variable, _PORTS[variable][0])}")
     port = project.env.get("TSUNAGI_PORT_KAFKA", "9092")
     if port != "0":
         say(f"  Kafka           {host}:{port}")

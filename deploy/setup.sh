@@ -19,6 +19,8 @@ while [ $# -gt 0 ]; do
                 test)
                     tests=yes
                     packages+=([mosquitto]=mosquitto [prometheus]=prometheus [promtool]=prometheus [openssl]=openssl)
+                    packages+=([prometheus-alertmanager]=prometheus-alertmanager)
+                    packages+=([pg_ctlcluster]=postgresql [psql]=postgresql-client [influxd]=influxdb)
                     packages+=([chromium]=chromium [chromedriver]=chromium-driver [npm]=npm)
                     ;;
                 containers)

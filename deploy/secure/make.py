@@ -7,7 +7,7 @@ is there, so it can be run again when an edge is added:
 ``ca.pem``          certificate that signed the brokers'; for every client (not secret)
 ``ca.key``          its key: for this program only; keep it off the machines that run Tsunagi
 ``kafka.pem``       the brokers' certificate and key; for brokers only
-``password-USER``   SCRAM password of admin, console, gateway, scaler, spark, tools and each edge; no newline after it
+``password-USER``   SCRAM password of admin, of each service's user and of each edge; no newline after it
 ``key-master``      master key of the keyed hashes; for gateways, scaler, Spark, console and tools
 ``key-EDGE``        an edge's own key, derived from the first master key; for that edge only
 ==================  ================================================================================================

@@ -61,7 +61,7 @@ def test_a_broker_that_is_not_in_its_cluster_says_what_to_set(project) -> None:
 
 def test_an_unknown_profile_is_refused(project) -> None:
     with pytest.raises(
-        ComposeError, match="'hs': expected one of cluster, elastic, grafana, ha, mqtt, official, secure"
+        ComposeError, match="'hs': expected one of alerts, cluster, elastic, grafana, ha, mqtt, official, secure"
     ):
         Project(ROOT, ("hs",), dict(project.env)).check()
 

@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,7 @@ from tests.containers.project import ROOT, ComposeProject, docker
 
 EDGES = {"s0": "Halle", "s1": "halle", "s2": "2.Ost", "s3": "edge-1"}
 """The edge of each sensor: names that differ in letters that a service's name does not have, and one of the demo's."""
+PATIENCE_S = 120.0
 OPERATOR = """
 from dataclasses import replace
 
@@ -32,6 +34,9 @@ class Thousandfold:
     def restore(self, context):
         pass
 """
+
+
+SINK = '\n[[sinks]]\nname = "files"\nkind = "lake"\nlake = { files_s = 5 }\n'
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +61,7 @@ def plant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeProject]:
     assert done.returncode == 0, done.stdout + done.stderr
     config = folder / "tsunagi.toml"
     text = config.read_text().replace("[query]\n", '[query]\noperators = [{ use = "thousandfold:Thousandfold" }]\n')
-    config.write_text(f"{text}repeat = true\n")
+    config.write_text(f"{text}repeat = true\n{SINK}")
     sensors = (folder / "sensors.csv").read_text()
     (folder / "sensors.csv").write_text(sensors.replace("s0,earlier,", f"s0,{EDGES['s0']},"))  # `init` saw another edge
     assert '"earlier"' in (folder / "compose.override.yml").read_text()
@@ -78,6 +83,15 @@ def test_results_of_every_sensor_come_out_of_an_operator_of_ones_own(plant: Comp
     rows = list(csv.DictReader(io.StringIO(plant.tool("results", "--format", "csv"))))
     assert {row["sensor"] for row in rows} == set(EDGES)
     assert all(float(row["value"]) >= 1000 for row in rows), "no reading is above 5"
+
+
+def test_a_sink_of_the_folder_writes_files_into_its_volume(plant: ComposeProject) -> None:
+    sink = plant.container("sink-files")
+    deadline = time.monotonic() + PATIENCE_S
+    while not docker("exec", sink, "find", "/lake", "-name", "results-*.parquet").split():
+        assert time.monotonic() < deadline, docker("logs", sink)
+        time.sleep(1)
+    assert "readings to lake" in " ".join(plant.tool("status").split())
 
 
 def test_the_query_of_the_folder_is_answered_from_its_settings(plant: ComposeProject) -> None:

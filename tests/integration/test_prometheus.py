@@ -78,6 +78,8 @@ def test_the_rules_say_what_their_tests_expect() -> None:
         ("SCALER", "http://scaler:9100"),
         ("KAFKA_NODES", "kafka kafka-2"),
         ("KAFKA_NODES", ""),
+        ("ALERTMANAGER", "alertmanager"),
+        ("ALERTMANAGER", "http://alertmanager:9093"),
         ("PROMETHEUS_RETENTION", "15"),
         ("PROMETHEUS_RETENTION_SIZE", "much"),
     ],

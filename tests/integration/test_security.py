@@ -383,7 +383,7 @@ def _eventually(make: Callable[[], Producer], topic: str, record: bytes) -> bool
     return True
 
 
-@pytest.mark.parametrize("user", ["edge-2", "gateway", "scaler", "learner", "spark", "tools"])
+@pytest.mark.parametrize("user", ["edge-2", "gateway", "scaler", "learner", "sink", "spark", "tools"])
 def test_every_user_has_what_it_needs_and_no_more(secure: Secure, user: str) -> None:
     role = "edge" if user in EDGES else user
     log = KafkaLog(secure.as_user(user).kafka, client_id=user)

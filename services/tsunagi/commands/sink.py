@@ -42,10 +42,11 @@ def run(name: str, node: str) -> None:
     "--from", "since", required=True, type=click.DateTime(), help="Event time (UTC) from which rows are made anew."
 )
 def rebuild(name: str, since: datetime) -> None:
-    """Make the table of a sink anew from what the log holds, beside the one in use.
+    """Make the table of a sink anew from the log.
 
-    Earlier rows are taken over as they are. When the new table is level with the log, it takes the place of the other
-    one, which stays as TABLE_before. A sink that runs goes on in the new table. For the kind postgres.
+    This is done beside the table in use. Earlier rows are taken over as they are. When the new table is level with the
+    log, it takes the place of the other one, which stays as TABLE_before. A sink that runs goes on in the new table.
+    For the kind postgres.
 
     Example: tsunagi sink rebuild --sink history --from 2026-11-01
     """

@@ -57,17 +57,19 @@ def test_profiles_with_a_compose_file_of_their_own_are_used_together_and_known_b
 
 def test_images_of_others_can_be_named_and_ours_are_the_default() -> None:
     found = dict(re.findall(r"image: \$\{(\w+)_IMAGE:-([\w-]+)\}", (ROOT / "docker-compose.yml").read_text("utf-8")))
-    assert found == {name.upper(): f"tsunagi-{name}" for name in ("kafka", "prometheus", "mosquitto")}
+    own = {name.upper(): f"tsunagi-{name}" for name in ("kafka", "prometheus", "mosquitto")}
+    assert found == {**own, "ALERTMANAGER": "tsunagi-prometheus"}
 
 
-def test_the_profile_of_the_makers_images_names_all_three_and_gives_each_its_configuration(tmp_path: Path) -> None:
+def test_the_profile_of_the_makers_images_names_all_four_and_gives_each_its_configuration(tmp_path: Path) -> None:
     project = Project(tmp_path, ("official",), {"KAFKA_IMAGE": "registry.invalid/kafka:4"})
     assert project.env["COMPOSE_FILE"] == "docker-compose.yml:deploy/compose.official.yml"
     assert project.env["KAFKA_IMAGE"] == "registry.invalid/kafka:4", "the environment has the last word"
     assert project.env["PROMETHEUS_IMAGE"].startswith("prom/prometheus:")
+    assert project.env["ALERTMANAGER_IMAGE"].startswith("prom/alertmanager:")
     assert project.env["MOSQUITTO_IMAGE"].startswith("eclipse-mosquitto:")
     text = (ROOT / "deploy/compose.official.yml").read_text("utf-8")
-    assert re.findall(r"(?m)^  (\w+):$", text) == ["kafka", "prometheus", "mosquitto"]
+    assert re.findall(r"(?m)^  (\w+):$", text) == ["kafka", "prometheus", "alertmanager", "mosquitto"]
     for file in re.findall(r"- \./([^:]+):", text):
         assert (ROOT / file).exists()
 
@@ -94,6 +96,36 @@ def test_an_image_that_is_named_is_pulled_and_not_built(tmp_path: Path, monkeypa
     ]
     with pytest.raises(ComposeError, match=r"PROMETHEUS_IMAGE = registry\.invalid/prometheus: cannot be pulled"):
         Project(tmp_path, (), {"PROMETHEUS_IMAGE": "registry.invalid/prometheus", "BASE_IMAGE": "base"}).build()
+
+
+def test_the_alertmanager_is_in_the_image_of_prometheus_unless_one_of_them_is_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def run(self: Project, command: list[str]) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, int(command[:3] == ["docker", "image", "inspect"]), "", "")
+
+    def built(**images: str) -> list[str]:
+        asked.clear()
+        Project(tmp_path, ("alerts",), {"BASE_IMAGE": "base", **images}).build()
+        return [command[-1] for command in asked if command[-2] == "build"]
+
+    monkeypatch.setattr(Project, "_run", run)
+    monkeypatch.setattr(Project, "_build_helper", lambda _self: None)
+    monkeypatch.setattr(Project, "_compose_run", run)
+    assert built() == ["topics", "edge-1", "kafka", "spark", "prometheus"]
+    assert built(PROMETHEUS_IMAGE="theirs") == ["topics", "edge-1", "kafka", "spark", "alertmanager"]
+    assert built(PROMETHEUS_IMAGE="theirs", ALERTMANAGER_IMAGE="theirs-too") == ["topics", "edge-1", "kafka", "spark"]
+    assert ["docker", "pull", "--quiet", "theirs-too"] in asked
+
+
+def test_prometheus_sends_its_alerts_to_the_alertmanager_of_the_profile(tmp_path: Path) -> None:
+    assert Project(tmp_path, ("alerts",), {}).env["TSUNAGI_ALERTMANAGER"] == "alertmanager:9093"
+    assert "TSUNAGI_ALERTMANAGER" not in Project(tmp_path, (), {}).env
+    own = {"TSUNAGI_ALERTMANAGER": "mine:9093"}
+    assert Project(tmp_path, ("alerts",), own).env["TSUNAGI_ALERTMANAGER"] == "mine:9093"
 
 
 def plant(path: Path) -> Path:

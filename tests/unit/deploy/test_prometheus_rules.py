@@ -98,7 +98,7 @@ def test_no_metric_is_declared_that_nobody_sets() -> None:
 
 def test_labels_are_bounded() -> None:
     allowed = {"slot", "node", "role", "edge", "group", "reason", "topic", "state", "phase", "quality", "limit"}
-    allowed |= {"core", "stage", "part", "type", "end", "kind", "class", "what", "query"}
+    allowed |= {"core", "stage", "part", "type", "end", "kind", "class", "what", "query", "sink"}
     used = {
         label
         for metric in vars(metrics).values()

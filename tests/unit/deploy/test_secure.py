@@ -25,7 +25,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_user_has_a_password_and_every_edge_its_own_key(made: Path) -> None:
     names = {path.name for path in made.iterdir()}
-    users = {"admin", "gateway", "scaler", "learner", "spark", "console", "tools", *EDGES}
+    users = {"admin", "gateway", "scaler", "learner", "spark", "console", "sink", "tools", *EDGES}
     assert names == {"ca.pem", "ca.key", "kafka.pem", "key-master", "key-edge-1", "key-edge-2"} | {
         f"password-{user}" for user in users
     }

@@ -11,9 +11,11 @@ import pytest
 
 SETUP = Path(__file__).resolve().parents[3] / "deploy" / "setup.sh"
 TOOLS = ("bash", "dirname", "sort", "paste")
+STUBBED = ("mosquitto", "pg_ctlcluster", "psql", "influxd", "chromium", "chromedriver", "npm")
 PACKAGES = {
     "promtool": "prometheus",
     "prometheus": "prometheus",
+    "prometheus-alertmanager": "prometheus-alertmanager",
     "openssl": "openssl",
     "docker-compose": "docker-compose",
 }
@@ -85,7 +87,7 @@ def test_all_that_is_missing_is_named_in_one_list(machine: Machine, *, root: boo
 
 def test_no_more_is_asked_for_than_is_needed(machine: Machine) -> None:
     assert machine.setup().returncode == 0
-    for name in ("prometheus", "promtool", "openssl", "mosquitto", "chromium", "chromedriver", "npm"):
+    for name in (*PACKAGES.keys() - {"docker-compose"}, *STUBBED):
         machine.stub(name)
     assert machine.setup("--for", "test").returncode == 0
     assert "docker-compose" in machine.setup("--for", "containers").stderr
@@ -94,12 +96,12 @@ def test_no_more_is_asked_for_than_is_needed(machine: Machine) -> None:
 def test_root_installs_what_is_missing_in_one_go(machine: Machine) -> None:
     machine.user(0)
     machine.can_install()
-    for name in ("mosquitto", "chromium", "chromedriver", "npm"):
+    for name in STUBBED:
         machine.stub(name)
     done = machine.setup("--for", "test")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "setup: installing openssl prometheus\n"
-    assert machine.installed.read_text().splitlines()[-1].endswith(" openssl prometheus")
+    assert done.stdout == "setup: installing openssl prometheus prometheus-alertmanager\n"
+    assert machine.installed.read_text().splitlines()[-1].endswith(" openssl prometheus prometheus-alertmanager")
     assert machine.setup("--for", "test").stdout == ""
 
 

@@ -34,8 +34,8 @@ def test_instances_of_a_sink_are_one_sink_and_others_are_left_out() -> None:
         (
             {"a": beat("history", rows=5, lag=2, refused=1), "b": beat("history", fault="PostgreSQL db: full")},
             (
-                "readings to postgres; 5 rows written, 2 records behind; 1 rows were refused and stand in dead-letters; "
-                "2 instances; PostgreSQL db: full"
+                "readings to postgres; 5 rows written, 2 records behind; 1 rows were refused and stand in "
+                "dead-letters; 2 instances; PostgreSQL db: full"
             ),
         ),
     ],

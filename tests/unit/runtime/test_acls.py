@@ -51,7 +51,7 @@ def test_every_list_is_for_one_user_and_one_operation() -> None:
     assert topic_names == {f"a.{topic}" for topic in TOPICS}
 
 
-@pytest.mark.parametrize("edge", ["admin", "gateway", "spark", "scaler", "learner", "tools"])
+@pytest.mark.parametrize("edge", ["admin", "gateway", "spark", "scaler", "learner", "sink", "tools"])
 def test_an_edge_is_no_other_user(edge: str) -> None:
     with pytest.raises(ConfigError, match="another user"):
         roles([edge])
