@@ -186,6 +186,10 @@ class SinkWorld:
         """Return why an instance is not ready; "" = it is."""
         return unready("127.0.0.1", self._ports[node])
 
+    def port(self, node: str) -> int:
+        """Return the port of an instance's metrics."""
+        return self._ports[node]
+
     def said(self, node: str) -> str:
         return (self.path / f"{node}.log").read_text(encoding="utf-8")
 

@@ -122,6 +122,7 @@ class Console:
             "places": Feed(observer.places, 2.0),
             "slots": Feed(observer.slots, 0.2),
             "queries": Feed(observer.queries, 0.5),
+            "sinks": Feed(observer.sinks, 0.5),
             "cost": Feed(observer.cost, 1.0),
             "troubles": Feed(observer.troubles, 0.5),
         }

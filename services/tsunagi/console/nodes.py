@@ -8,8 +8,10 @@ from typing import Any
 
 from tsunagi.console.takeovers import Takeovers
 from tsunagi.local.fleet import Fleet
+from tsunagi.local.sinks import sinks_of
 from tsunagi.runtime.log import TUPLES, Log, LogError
 from tsunagi.runtime.messages import Heartbeat, SlotBeat
+from tsunagi.runtime.settings import Settings
 
 READ_S = 0.1
 """Longest wait of a read, in seconds."""
@@ -26,10 +28,13 @@ class Nodes:
         put: is given some times a second what the fleet says of itself (`view_of`).
     """
 
-    def __init__(self, log: Log, takeovers: Takeovers, put: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, log: Log, settings: Settings, takeovers: Takeovers, put: Callable[[dict[str, Any]], None]
+    ) -> None:
         self._slots = log.partitions(TUPLES)
         if self._slots == 0:
             raise LogError("no topics; has the system been started?")
+        self._settings = settings
         self._fleet = Fleet(log)
         self._takeovers = takeovers
         self._put = put
@@ -40,13 +45,13 @@ class Nodes:
         self._takeovers.look(self._fleet)
         if time.monotonic() - self._made >= VIEW_S:
             self._made = time.monotonic()
-            self._put(view_of(self._fleet, self._slots, time.time_ns() // 1000))
+            self._put(view_of(self._fleet, self._settings, self._slots, time.time_ns() // 1000))
 
     def close(self) -> None:
         self._fleet.close()
 
 
-def view_of(fleet: Fleet, slots: int, now_us: int) -> dict[str, Any]:
+def view_of(fleet: Fleet, settings: Settings, slots: int, now_us: int) -> dict[str, Any]:
     """Return what the last heartbeats say, for the pages."""
     alive = fleet.fresh()
     roles = _by_slot(alive)
@@ -75,6 +80,7 @@ def view_of(fleet: Fleet, slots: int, now_us: int) -> dict[str, Any]:
         },
         "spark": _spark(alive),
         "learner": _learner(alive),
+        "sinks": sinks_of(alive, settings),
     }
 
 

@@ -50,7 +50,7 @@ class Observer:
         self._nodes: dict[str, Any] = {}
         self._tails = Tails(log, settings, logger)
         followers: dict[str, Callable[[], Follower]] = {
-            "heartbeats": lambda: Nodes(log, self._takeovers, self._put),
+            "heartbeats": lambda: Nodes(log, settings, self._takeovers, self._put),
             "results": lambda: ResultsFollower(log, settings, self.values),
             "the scaler": lambda: SpendingFollower(self._spending, self._scaler),
             "dead letters": lambda: AsidesFollower(log, self._asides),
@@ -142,6 +142,11 @@ class Observer:
     def queries(self) -> list[dict[str, Any]]:
         """Return what the Spark job says of each query."""
         found: list[dict[str, Any]] = self._nodes.get("spark", {}).get("queries", [])
+        return found
+
+    def sinks(self) -> list[dict[str, Any]]:
+        """Return how far each sink is (`tsunagi.local.sinks`)."""
+        found: list[dict[str, Any]] = self._nodes.get("sinks", [])
         return found
 
     def rows(self, query: str) -> dict[str, Any]:

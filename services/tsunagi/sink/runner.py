@@ -291,12 +291,13 @@ class SinkRunner:
         try:
             refused = self._persist(lambda: self._sink.write(batch))
         except RefusedError as error:
+            if not len(batch):
+                raise
             if len(batch) > 1:
                 for half in batch.halves():
                     self._write(half)
                 return
-            refused = [Refusal(0, 0, str(error))] if len(batch) else []
-            self._refuse(batch, refused)
+            self._refuse(batch, [Refusal(0, 0, str(error))])
             if batch.advances:
                 self._write(SinkBatch((), batch.advances))
             return

@@ -5,7 +5,6 @@ It needs a JDK (`javac`) and Maven Central, which no test does.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.bench import maven
 from tsunagi.installation import CACHE
 from tsunagi.jars.fetch import expected
 from tsunagi.jars.java import find_java
@@ -20,7 +20,6 @@ from tsunagi.jars.java import find_java
 SOURCE = Path(__file__).resolve().with_name("RunningSum.java")
 JARS = CACHE / "jars" / "kafka-streams"
 CLIENTS = re.compile(r"kafka-clients-(?P<version>.+)\.jar")
-FETCH_S = 600.0
 STORES = {
     "default": ("persistent", "uncached"),
     "cached": ("persistent", "cached"),
@@ -35,26 +34,12 @@ def version() -> str:
 
 
 def fetch() -> Path:
-    """Fetch the jars of Kafka Streams with Apache Ivy, which PySpark's wheel has; return their directory.
+    """Fetch the jars of Kafka Streams; return their directory.
 
     Raises:
-        RuntimeError: there is no Ivy, or it failed.
+        RuntimeError: they cannot be fetched.
     """
-    wanted = JARS / f"kafka-streams-{version()}.jar"
-    if wanted.exists():
-        return JARS
-    spec = importlib.util.find_spec("pyspark")
-    ivy = [] if spec is None or spec.origin is None else sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
-    if not ivy:
-        raise RuntimeError("no Ivy: PySpark is not installed")
-    shutil.rmtree(JARS, ignore_errors=True)
-    asked = ["-dependency", "org.apache.kafka", "kafka-streams", version(), "-confs", "default"]
-    kept = ["-cache", str(CACHE / "ivy"), "-types", "jar", "bundle"]
-    command = [find_java(), "-jar", str(ivy[-1]), *kept, *asked, "-retrieve", f"{JARS}/[artifact]-[revision].[ext]"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_S, check=False)
-    if done.returncode or not wanted.exists():
-        raise RuntimeError(f"Ivy did not fetch Kafka Streams:\n{(done.stdout + done.stderr)[-2000:]}")
-    return JARS
+    return maven.fetch(JARS, ("org.apache.kafka", "kafka-streams", version()))
 
 
 def compiled(work: Path) -> str:

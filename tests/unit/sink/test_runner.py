@@ -320,3 +320,16 @@ def test_an_instance_that_has_no_partitions_yet_is_not_ready() -> None:
     shared.changes = 1
     fixture.turns()
     assert (fixture.steps(), fixture.runner.fault) == ([1], "")
+
+
+def test_a_target_that_refuses_a_batch_without_rows_ends_the_sink() -> None:
+    fixture = Fixture()
+
+    def refuse(batch: SinkBatch) -> None:
+        if not len(batch):
+            raise RefusedError("nothing at all")
+
+    fixture.target.fails = refuse
+    fixture.log.append(RESULTS, 0, b"key", b"")
+    with pytest.raises(RefusedError, match="nothing at all"):
+        fixture.turns()

@@ -1,4 +1,4 @@
-// Queries in CQL that run: what each has written, what stops it, and the newest rows of one.
+// Queries in CQL that run: what each has written, what stops it, and the newest rows of one; and how far each sink is.
 import { actForm } from "./acts.js";
 import { Table, h, number, quality, say, whole } from "./dom.js";
 
@@ -13,13 +13,27 @@ export function open(main, me) {
     ["state", "n", (item) => `${whole(item.state_bytes / 1000)} kB`],
     ["fault", "wrap", (item) => (item.fault ? h("span", { class: "bad" }, item.fault) : "")],
   ], "none; `tsunagi query add` adds one");
+  const sinks = new Table("Sinks", [
+    ["sink", "", (item) => item.sink],
+    ["takes", "", (item) => item.query],
+    ["writes to", "", (item) => item.kind],
+    ["rows", "n", (item) => whole(item.rows)],
+    ["records behind", "n", (item) => whole(item.lag)],
+    ["refused", "n", (item) => whole(item.refused)],
+    ["instances", "n", (item) => item.nodes.length || h("span", { class: "bad" }, "none runs")],
+    ["fault", "wrap", (item) => (item.fault ? h("span", { class: "bad" }, item.fault) : "")],
+  ], "none; [[sinks]] of the configuration names them");
   main.append(table.element);
   if (me.role === "operator") {
     main.append(actForm("Add a query, or replace one", "query-add", [["text", "Statement in CQL", "area"]]),
       actForm("Drop a query", "query-drop", [["name", "Query", "text"]]));
   }
   const feeds = { queries: (news) => table.show(news, (item) => item.query) };
-  if (name === null) return { feeds };
+  if (name === null) {
+    main.append(h("h2", {}, "Sinks"), sinks.element);
+    feeds.sinks = (news) => sinks.show(news, (item) => item.sink);
+    return { feeds };
+  }
   const told = h("p", { class: "note", role: "status" });
   const place = h("div");
   main.append(h("h2", {}, `Newest rows of ${name}`), told, place);
