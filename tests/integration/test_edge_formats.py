@@ -53,11 +53,22 @@ def test_sparkplug_from_an_mqtt_broker(
         payload = pb.Payload(timestamp=time.time_ns() // 1_000_000, metrics=metrics)
         publisher.client.publish(f"spBv1.0/plant/{kind}", payload.SerializeToString(), qos=1)
 
+    def sent_until(holds: Callable[[], bool], *metrics: pb.Payload.Metric) -> None:
+        """Send data again and again: on a busy machine a single message may come too late for its windows."""
+
+        def once_more() -> bool:
+            send("DDATA/gw/boiler", *metrics)
+            return holds()
+
+        until(once_more)
+
     asked: list[pb.Payload] = []
 
     def on_command(_client: object, _data: object, message: paho.MQTTMessage) -> None:
-        """Give birth again, as a node does that is asked."""
         asked.append(pb.Payload.FromString(bytes(message.payload)))
+        give_birth()
+
+    def give_birth() -> None:
         send("NBIRTH/gw", pb.Payload.Metric(name="bdSeq", datatype=pb.Int64, long_value=1))
         send(
             "DBIRTH/gw/boiler",
@@ -68,18 +79,25 @@ def test_sparkplug_from_an_mqtt_broker(
     publisher.client.on_message = on_command
     publisher.client.subscribe("spBv1.0/plant/NCMD/gw", 1)
     send("DDATA/gw/boiler", pb.Payload.Metric(alias=1, float_value=1.0))
-    until(lambda: published(world) == {"s0": {20.5}, "s2": {-1.0}})
-    send("DDATA/gw/boiler", pb.Payload.Metric(alias=1, float_value=0.25))
-    until(lambda: published(world) == {"s0": {20.5, 0.25}, "s2": {-1.0}})
-    assert [letter.reason for letter in world.letters()] == ["no-birth"]
+    until(lambda: len(asked) == 1)
+
+    def born() -> bool:
+        give_birth()
+        return published(world) == {"s0": {20.5}, "s2": {-1.0}}
+
+    until(born)
+    sent_until(
+        lambda: published(world) == {"s0": {20.5, 0.25}, "s2": {-1.0}}, pb.Payload.Metric(alias=1, float_value=0.25)
+    )
+    letters = [letter.reason for letter in world.letters() if letter.reason != "reading-late"]
+    assert letters == ["no-birth"]
     process.terminate()
     assert process.wait(30) == 0
     process = world.start()  # it knows no birth, and asks again
     until(lambda: world.said().count("source connected") == 2)
     send("DDATA/gw/boiler", pb.Payload.Metric(alias=1, float_value=7.0))
     until(lambda: len(asked) == 2)
-    send("DDATA/gw/boiler", pb.Payload.Metric(alias=1, float_value=0.75))
-    until(lambda: 0.75 in published(world)["s0"])
+    sent_until(lambda: 0.75 in published(world)["s0"], pb.Payload.Metric(alias=1, float_value=0.75))
     for command in asked:
         assert [(item.name, item.boolean_value) for item in command.metrics] == [("Node Control/Rebirth", True)]
     process.terminate()
