@@ -38,12 +38,14 @@ class BoundCount:
         held: how many of them have their truth within the bound.
         began: how many sensors of an edge began an outage at a step, by (edge, step).
         lost: how many values the outages have that began at a step, by that step.
+        missed: of how many of them the bound does not hold.
     """
 
     values: int = 0
     held: int = 0
     began: Counter[tuple[str, int]] = field(default_factory=Counter)
     lost: Counter[int] = field(default_factory=Counter)
+    missed: Counter[int] = field(default_factory=Counter)
 
     @property
     def coverage(self) -> float | None:
@@ -77,8 +79,16 @@ class BoundCount:
             tally.amiss(
                 "bounds",
                 f"bounds hold for {self.coverage:.1%} of {self.values} values in {self.outages} outages of a sensor, "
-                f"worth {self.worth:.1f} independent ones; promised {delta:.0%}",
+                f"worth {self.worth:.1f} independent ones; promised {delta:.0%}{self._worst()}",
             )
+
+    def _worst(self) -> str:
+        """Say in which outage most bounds fail; "" = it is not known."""
+        if not self.missed:
+            return ""
+        step, missed = self.missed.most_common(1)[0]
+        edges = ", ".join(sorted(edge for edge, began in self.began if began == step))
+        return f"; most fail in the outage of {edges} at step {step}: {missed} of {self.lost[step]}"
 
 
 def worth(together: Iterable[tuple[int, int]]) -> float:

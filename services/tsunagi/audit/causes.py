@@ -116,11 +116,13 @@ class Judge:
             if place is None or measured[place] or batch.step <= last:
                 continue
             self.bounds.values += 1
-            self.bounds.held += abs(float(output.mean[place]) - value) <= float(output.bound[place])
+            held = abs(float(output.mean[place]) - value) <= float(output.bound[place])
+            self.bounds.held += held
             if batch.step != last + 1:
                 began = batch.step
                 self.bounds.began[batch.edge, began] += 1
             self.bounds.lost[began] += 1
+            self.bounds.missed[began] += not held
             self._scored[sensor] = batch.step, began
 
 

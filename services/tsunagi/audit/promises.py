@@ -170,5 +170,5 @@ def score(delivery: Delivery, world: World) -> Scored:
     edges = [sensor.edge for sensor in world.table.sensors]
     began = Counter((edges[sensor], int(step)) for step, sensor in zip(*np.nonzero(starts), strict=True))
     first = np.maximum.accumulate(np.where(starts, np.arange(len(where))[:, np.newaxis], 0), axis=0)
-    lost = Counter(first[where].tolist())
-    return Scored(where, off, bound, BoundCount(len(off), int((off <= bound).sum()), began, lost))
+    lost, missed = Counter(first[where].tolist()), Counter(first[where][off > bound].tolist())
+    return Scored(where, off, bound, BoundCount(len(off), int((off <= bound).sum()), began, lost, missed))
