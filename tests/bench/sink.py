@@ -106,6 +106,7 @@ def _cpu_s(process: psutil.Process) -> float:
 def delay(world: SinkWorld, server: Postgres, rate: float, seconds: float) -> dict[str, Any]:
     """Return how long rows take from the append of their step into the table."""
     sink = world.start("history")
+    world.write(1, truths=False, repeats=False)  # it is in the table once the process has begun
     wait_for(server, len(world.rows))
     sent: dict[int, float] = {}
     seen: dict[int, float] = {}

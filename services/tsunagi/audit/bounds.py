@@ -17,7 +17,7 @@ CHANCE = 0.01
 """A share is a finding only if it comes by chance with less than this probability where `COVERAGE_SLACK` is used up.
 
 A run has few outages. On the demo's series bounds hold for 86 % of the values in outages of twenty steps, and for 71 to
-97 % in single ones (53 sensors of an edge, 104 outages; 2026-11-30). So a share of one run says little."""
+100 % in single ones (53 sensors of an edge, 104 outages; 2026-11-30). So a share of one run says little."""
 
 TOGETHER = 0.03
 """Correlation, between two sensors whose outages begin together, of whether their bounds hold.

@@ -166,6 +166,7 @@ class SinkRunner:
         self._stored = {place: stored.get(place) for place in places}
         self._begin = {place: self._beginning(place, stored.get(place)) for place in places}
         self._assign(self._begin)
+        self.behind()
         self.fault = ""
         if places:
             self._logger.info("writes", partitions=[f"{topic}/{partition}" for topic, partition in places])
@@ -209,7 +210,7 @@ class SinkRunner:
         if self._names is not None:
             self._names.refresh()
         with contextlib.suppress(LogError):  # the reader goes on trying
-            metrics.SINK_LAG.labels(self._name).set(self.behind())
+            self.behind()
 
     def behind(self) -> int:
         """Ask how many records of this instance's partitions are not written yet.
@@ -218,6 +219,7 @@ class SinkRunner:
             LogError: the log does not answer.
         """
         self.lag = sum(max(0, self._ends.range(*place)[1] - offset) for place, offset in self._begin.items())
+        metrics.SINK_LAG.labels(self._name).set(self.lag)
         return self.lag
 
     # ---- rows

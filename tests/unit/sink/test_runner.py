@@ -322,6 +322,13 @@ def test_an_instance_that_has_no_partitions_yet_is_not_ready() -> None:
     assert (fixture.steps(), fixture.runner.fault) == ([1], "")
 
 
+def test_an_instance_that_is_ready_knows_how_far_behind_it_is() -> None:
+    fixture = Fixture(batch_rows=1)
+    fixture.append(1, 2, 3)
+    fixture.turns(1)
+    assert (fixture.runner.lag, fixture.runner.fault) == (3, "")
+
+
 def test_a_target_that_refuses_a_batch_without_rows_ends_the_sink() -> None:
     fixture = Fixture()
 
