@@ -78,15 +78,18 @@ def write(folder: Path, minutes: int, sensors: int) -> None:
 
 
 def by_duckdb(pattern: str) -> tuple[int, float, int]:
-    found = duckdb.sql(f"SELECT count(*), sum(value), count(DISTINCT (time, sensor)) FROM '{pattern}'").fetchone()
-    assert found is not None
-    return int(found[0]), float(found[1]), int(found[2])
+    found = duckdb.connect().execute(
+        "SELECT count(*), sum(value), count(DISTINCT (time, sensor)) FROM read_parquet(?)", [pattern]
+    )
+    rows, total, distinct = found.fetchall()[0]
+    return int(rows), float(total), int(distinct)
 
 
 def by_polars(pattern: str) -> tuple[int, float, int]:
     table = pl.scan_parquet(pattern)
     found = table.select(pl.len(), pl.col("value").sum(), pl.struct("time", "sensor").n_unique().alias("n")).collect()
-    return tuple(found.row(0))  # type: ignore[return-value]
+    rows, total, distinct = found.row(0)
+    return int(rows), float(total), int(distinct)
 
 
 def by_spark(pattern: str) -> tuple[int, float, int]:
