@@ -13,7 +13,7 @@ from tsunagi.audit.tally import Tally
 COVERAGE_SLACK = 0.05
 """The share of bounds that hold may be this much below the promised one: a fitted model is never quite right."""
 
-CHANCE = 0.01
+CHANCE = 0.002
 """A share is a finding only if it comes by chance with less than this probability where `COVERAGE_SLACK` is used up.
 
 A run has few outages. On the demo's series bounds hold for 86 % of the values in outages of twenty steps, and for 71 to
