@@ -28,12 +28,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import psycopg
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.bench import maven, outcome
 from tests.bench.core.streams import version
-from tests.bench.sink import tell
+from tests.bench.sink import counted, cpu_s, tell, wait_for
 from tests.integration.postgres import DATABASE, USER, Postgres
 from tests.integration.sinks import SinkWorld
 from tsunagi.broker.broker import Broker
@@ -45,7 +44,6 @@ from tsunagi.runtime.settings import KafkaSettings
 JARS = CACHE / "jars" / "connect"
 DEBEZIUM = "3.2.0.Final"
 TOPIC = "readings-json"
-PATIENCE_S = 900.0
 
 Start = Callable[[], subprocess.Popen[bytes]]
 """Starts the process that fills a table."""
@@ -98,38 +96,14 @@ class Connect:
             return subprocess.Popen([*words, *files], stdout=output, stderr=output)
 
 
-def rows_of(server: Postgres, table: str) -> int:
-    try:
-        with server.session() as session:
-            if session.execute("SELECT to_regclass(%s)", (table,)).fetchone() == (None,):
-                return 0
-            found = session.execute(f"SELECT count(*) FROM {table}").fetchone()
-            return int(found[0]) if found else 0
-    except psycopg.Error:
-        return 0
-
-
-def wait_for(server: Postgres, table: str, rows: int) -> None:
-    began = time.monotonic()
-    while rows_of(server, table) < rows:
-        if time.monotonic() - began > PATIENCE_S:
-            raise SystemExit(f"{table} has {rows_of(server, table)} rows after {PATIENCE_S:g} s, expected {rows}")
-        time.sleep(0.05)
-
-
-def cpu_s(process: psutil.Process) -> float:
-    found = process.cpu_times()
-    return float(found.user + found.system)
-
-
 def drain(start: Start, server: Postgres, table: str, rows: int) -> dict[str, float]:
     """Let a process fill a table; return how fast it was."""
     began = time.monotonic()
     child = start()
     process = psutil.Process(child.pid)
-    wait_for(server, table, 1)
-    first_s, before, used = time.monotonic(), rows_of(server, table), cpu_s(process)
-    wait_for(server, table, rows)
+    wait_for(server, 1, table)
+    first_s, before, used = time.monotonic(), counted(server, table), cpu_s(process)
+    wait_for(server, rows, table)
     took_s, cpu = time.monotonic() - first_s, cpu_s(process) - used
     child.send_signal(signal.SIGKILL)
     child.wait(30)
@@ -147,13 +121,13 @@ def killed(start: Start, server: Postgres, table: str, rows: int, kills: int) ->
     """Let a process fill a table, and kill it so many times, each time when some more rows are there."""
     child = start()
     for number in range(1, kills + 1):
-        wait_for(server, table, number * rows // (kills + 2))
+        wait_for(server, number * rows // (kills + 2), table)
         child.send_signal(signal.SIGKILL)
         child.wait(30)
         child = start()
         if number % 5 == 0:
             tell(f"{table}: {number} kills")
-    wait_for(server, table, rows)
+    wait_for(server, rows, table)
     time.sleep(2.0)
     child.send_signal(signal.SIGKILL)
     child.wait(30)
@@ -166,7 +140,7 @@ def compared(world: SinkWorld, server: Postgres, table: str) -> dict[str, int]:
             (time, sensor): (value, quality)
             for time, sensor, value, quality in session.execute(f"SELECT time, sensor, value, quality FROM {table}")
         }
-        count = rows_of(server, table)
+        count = counted(server, table)
     wanted = {key: (row.value, row.quality) for key, row in world.rows.items()}
     return {
         "rows": count,

@@ -31,7 +31,6 @@ from confluent_kafka.admin import AdminClient
 
 from tsunagi.edge.decode import TOO_LONG
 from tsunagi.edge.inbox import Begun, CaughtUp, Inbox, Message
-from tsunagi.edge.mqtt import read_secret
 from tsunagi.edge.payload_format import SourceAwayError
 from tsunagi.edge.source import LiveProgress, SourceError
 from tsunagi.edge.trouble import Trouble
@@ -41,6 +40,7 @@ from tsunagi.runtime.kafka_reader import KafkaReader
 from tsunagi.runtime.log import LogError, Position
 from tsunagi.runtime.log import Record as LogRecord
 from tsunagi.runtime.marks import LogMark, digest_of, record_before
+from tsunagi.runtime.secret_file import read_secret
 from tsunagi.runtime.settings import Settings
 
 MAX_BYTES = 65536
@@ -158,7 +158,7 @@ class KafkaFeed:
                 "reconnect.backoff.max.ms": 1000,
             }
             if source.username:
-                password = read_secret(source.password_file, "[source.kafka] password_file")
+                password = read_secret(source.password_file, "[source.kafka] password_file", SourceError)
                 options |= {"sasl.username": source.username, "sasl.password": password or ""}
         else:
             options = client_options(settings.kafka) | dict(settings.kafka.options)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import logging
 import ssl
-from pathlib import Path
 
 import paho.mqtt.client as paho
 import structlog
@@ -23,6 +22,7 @@ from tsunagi.edge.inbox import Inbox, Message
 from tsunagi.edge.source import LiveProgress, SourceError
 from tsunagi.edge.topic_pattern import TopicPattern
 from tsunagi.edge.trouble import Trouble
+from tsunagi.runtime.secret_file import read_secret
 from tsunagi.runtime.settings import MqttSettings, SourceSettings
 
 MAX_BYTES = 65536
@@ -100,10 +100,10 @@ class MqttFeed:
         self._client.loop_stop()
 
     def _set_secrets(self, settings: MqttSettings) -> None:
-        password = read_secret(settings.password_file, "[source.mqtt] password_file")
+        password = read_secret(settings.password_file, "[source.mqtt] password_file", SourceError)
         if settings.username:
-            self._client.username_pw_set(settings.username, password)
-        elif password is not None:
+            self._client.username_pw_set(settings.username, password or None)
+        elif password:
             raise SourceError("[source.mqtt] username: empty, expected the user whose password password_file is")
         if not settings.ca_file:
             return
@@ -190,21 +190,3 @@ class MqttFeed:
             inbox.offer(item)
         else:
             inbox.put(item)
-
-
-def read_secret(path: str, setting: str) -> str | None:
-    """Return the password in a file; None if the settings name no file.
-
-    Raises:
-        SourceError: the file cannot be read, is not UTF-8, or is empty.
-    """
-    if not path:
-        return None
-    try:
-        secret = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise SourceError(f"{setting}: {path}: cannot be read: {reason}") from None
-    if not secret:
-        raise SourceError(f"{setting}: {path}: found an empty file, expected a password")
-    return secret

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Self
 
 from tsunagi.query.relations import Rows
@@ -28,9 +28,8 @@ from tsunagi.runtime.results import (
 )
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.times import moment_of
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""The moment from which times in microseconds are counted."""
 ENDED = "-"
 """The definition of a query that has ended."""
 
@@ -90,7 +89,7 @@ class QueryBlock:
 
 def to_rows(message: ResultBlock | Recovered, rows: Rows, group: str) -> tuple[QueryRow, ...]:
     """Return the rows of a block, or of an output of a slot."""
-    moment = _EPOCH + timedelta(microseconds=message.event_time_us)
+    moment = moment_of(message.event_time_us)
     lists = {name: _values(column) for name, column in rows.columns.items()}
     wide = {name: column.spread for name, column in rows.columns.items() if column.spread is not None}
     found = []
@@ -107,7 +106,7 @@ def to_rows(message: ResultBlock | Recovered, rows: Rows, group: str) -> tuple[Q
 
 def _values(column: Column) -> list[Any]:
     if column.kind is Kind.TIMESTAMP:
-        return [None if at is None else _EPOCH + timedelta(microseconds=at) for at in column.to_list()]
+        return [None if at is None else moment_of(at) for at in column.to_list()]
     return column.to_list()
 
 
@@ -290,7 +289,7 @@ def _json_row(item: Mapping[str, Any], head: tuple[str, str, int, int, int]) -> 
     if not all(isinstance(part, dict) for part in (values, low, high)) or not isinstance(item.get("id"), int):
         raise ValueError("row, low, high: expected JSON objects, and id a number")
     ends = {name: (_end(low.get(name), -math.inf), _end(high.get(name), math.inf)) for name in low.keys() | high.keys()}
-    moment = _EPOCH + timedelta(microseconds=head[3])
+    moment = moment_of(head[3])
     return QueryRow(head[0], head[1], head[2], moment, str(item.get("quality", "exact")), values, ends)
 
 
@@ -300,7 +299,7 @@ def _end(value: Any, otherwise: float) -> float:  # noqa: ANN401 - it comes from
 
 def json_lines(block: ResultBlock) -> Iterator[tuple[bytes, bytes]]:
     """Yield (key, value) of each row of a block of a query, as in docs/howto/results.md."""
-    moment = _EPOCH + timedelta(microseconds=block.event_time_us)
+    moment = moment_of(block.event_time_us)
     head: dict[str, Any] = {
         "version": block.version,
         "query": block.query,

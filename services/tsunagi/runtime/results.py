@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,9 +24,7 @@ from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import QUALITY_NAMES, VERSION, ResultBlock
 from tsunagi.runtime.ranges import MAX_TIME_US
 from tsunagi.runtime.sensors import SensorTable
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""The moment from which times in microseconds are counted."""
+from tsunagi.runtime.times import moment_of
 
 _COLUMNS = ("sensor", "mean", "sd", "quality", "bound", "q1", "q2", "q3")
 """The columns of a block from which rows are made."""
@@ -121,7 +119,7 @@ class Block:
     @property
     def time(self) -> datetime:
         """The event time of the step."""
-        return _EPOCH + timedelta(microseconds=self.event_time_us)
+        return moment_of(self.event_time_us)
 
     @property
     def latency_s(self) -> float:

@@ -29,6 +29,16 @@ class TimeRangeError(ValueError):
     """A number is too large or too small for seconds since 1970; the message says which unit it may have."""
 
 
+def moment_of(time_us: int) -> datetime:
+    """Return the moment of a number of microseconds since 1970."""
+    return _EPOCH + timedelta(microseconds=time_us)
+
+
+def microseconds_of(moment: datetime) -> int:
+    """Return the microseconds since 1970 of a moment, which has a zone."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
 def read_length_us(text: str) -> int | None:
     """Return the microseconds of a length of time such as 90s, 30m, 24h or 7d; None if the text is none."""
     found = _LENGTH.fullmatch(text.strip())
@@ -68,7 +78,7 @@ def read_time_us(text: str) -> int:
         return round(seconds * 1e6)
     if moment.tzinfo is None:
         raise NoZoneError(f"{text!r} has no zone")
-    time_us = (moment - _EPOCH) // timedelta(microseconds=1)
+    time_us = microseconds_of(moment)
     if not in_range(time_us):
         raise TimeRangeError("expected a time between the years 1 and 5138")
     return time_us

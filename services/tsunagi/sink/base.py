@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar, NamedTuple
 
+from tsunagi.runtime.secret_file import read_secret
 from tsunagi.sink.rows import Place, SinkBatch, SinkPosition
 
 
@@ -90,19 +90,10 @@ class Sink(ABC):
         """Release what `open` has taken, if it has; it may be called more than once."""
 
 
-def read_secret(path: str, setting: str) -> str:
-    """Return what a file holds, without the end of its line; "" if the settings name no file.
+def sink_secret(path: str, setting: str) -> str:
+    """Return the secret in a file; "" if the settings name none.
 
     Raises:
         SinkError: the file cannot be read, is not UTF-8, or is empty.
     """
-    if not path:
-        return ""
-    try:
-        secret = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise SinkError(f"{setting}: {path}: cannot be read: {reason}") from None
-    if not secret:
-        raise SinkError(f"{setting}: {path}: found an empty file, expected a secret")
-    return secret
+    return read_secret(path, setting, SinkError, "a secret")

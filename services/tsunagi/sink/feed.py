@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from typing import Any, Protocol
 
@@ -19,13 +18,12 @@ from tsunagi.runtime.results import WindowColumns, is_of_query, name_of, parse_b
 from tsunagi.runtime.sensors import SensorTable
 from tsunagi.runtime.settings import Settings
 from tsunagi.runtime.settings.sinks import READINGS
+from tsunagi.runtime.times import moment_of
 from tsunagi.sink.base import SinkError
 from tsunagi.sink.rows import RowOrigin, Schema, SinkColumn, SinkRows
 
 CORRECTED = "corrected"
 """The quality of a value that had been estimated, and whose reading came late."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""The moment from which times in microseconds are counted."""
 _TIME, _TEXT, _DOUBLE, _BIGINT = Kind.TIMESTAMP, Kind.TEXT, Kind.DOUBLE, Kind.BIGINT
 """The types of columns, by short names."""
 
@@ -112,11 +110,6 @@ class Names:
         """Return (name, group, unit) of each sensor. A number that the table does not have is its name."""
         known, count = self._known, len(self._known)
         return [known[sensor] if sensor < count else (name_of(sensor), "", "") for sensor in ids]
-
-
-def moment_of(time_us: int) -> datetime:
-    """Return the time that a number of microseconds since 1970 means."""
-    return _EPOCH + timedelta(microseconds=time_us)
 
 
 def _words(qualities: Sequence[int]) -> list[str]:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import httpx2
 
 from tsunagi.query.values import Kind
 from tsunagi.runtime.settings import SinkSettings
-from tsunagi.sink.base import RefusedError, Sink, SinkAwayError, SinkError, read_secret
+from tsunagi.runtime.times import microseconds_of
+from tsunagi.sink.base import RefusedError, Sink, SinkAwayError, SinkError, sink_secret
 from tsunagi.sink.rows import Schema, SinkBatch
 
 TRUTH = "truth"
@@ -29,8 +30,6 @@ _TIMEOUT_S = 30.0
 """Longest wait for an answer, in seconds."""
 _WORDS = 300
 """Most characters of an answer that are shown."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""The moment from which InfluxDB counts times."""
 _ESCAPES = str.maketrans({",": "\\,", "=": "\\=", " ": "\\ ", "\n": "\\ ", "\r": "\\ "})
 """Characters of names and tags as line protocol has them. It cannot hold the end of a line, which becomes a space."""
 
@@ -108,7 +107,7 @@ class InfluxSink(Sink):
             raise SinkAwayError(f"InfluxDB {self._wanted.url}: {words}")
 
     def _secret(self) -> str:
-        secret = read_secret(self._wanted.secret_file, self._setting)
+        secret = sink_secret(self._wanted.secret_file, self._setting)
         if self._wanted.org and not (secret.isascii() and (secret.isprintable() or not secret)):
             raise SinkError(f"{self._setting}: found no token, expected one line of ASCII characters")
         return secret
@@ -120,7 +119,7 @@ def _points(schema: Schema, rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
     for row in rows:
         values = [f"{name}={text}" for name, place in fields if (text := _field(row[place])) is not None]
         if values:
-            yield f"{_series(schema, row, tags)} {','.join(values)} {_microseconds(row[0])}"
+            yield f"{_series(schema, row, tags)} {','.join(values)} {microseconds_of(row[0])}"
 
 
 def _truths(schema: Schema, rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
@@ -129,7 +128,7 @@ def _truths(schema: Schema, rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
     value = schema.place("value")
     for row in rows:
         if (text := _field(row[value])) is not None:
-            yield f"{_series(schema, row, tags)} {TRUTH}={text} {_microseconds(row[0])}"
+            yield f"{_series(schema, row, tags)} {TRUTH}={text} {microseconds_of(row[0])}"
 
 
 def _sorts(schema: Schema) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
@@ -163,7 +162,7 @@ def _field(value: object) -> str | None:
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else None
     if isinstance(value, datetime):
-        return f"{_microseconds(value)}i"
+        return f"{microseconds_of(value)}i"
     if value is None:
         return None
     text = str(value).replace("\\", "\\\\").replace('"', '\\"')
@@ -174,8 +173,3 @@ def _escaped(text: str) -> str:
     """Return a name or tag as line protocol has it. A last backslash, which would escape what follows, gets a space."""
     escaped = text.translate(_ESCAPES)
     return f"{escaped}\\ " if escaped.endswith("\\") else escaped
-
-
-def _microseconds(moment: datetime) -> int:
-    since = moment - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

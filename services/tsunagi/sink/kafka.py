@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -17,7 +17,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from tsunagi.query.values import Kind
 from tsunagi.runtime.kafka_client import client_logger, client_options
 from tsunagi.runtime.settings import Settings, SinkSettings
-from tsunagi.sink.base import Refusal, Sink, SinkAwayError, SinkError, read_secret
+from tsunagi.runtime.times import microseconds_of
+from tsunagi.sink.base import Refusal, Sink, SinkAwayError, SinkError, sink_secret
 from tsunagi.sink.messages import plain
 from tsunagi.sink.rows import Schema, SinkBatch
 
@@ -48,8 +49,6 @@ _PRODUCER: dict[str, Any] = {
     "topic.metadata.propagation.max.ms": 5000,  # after this time a topic that is not there is said to be missing
 }
 """Options of the producer, unless the settings have others."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-"""The moment from which Kafka Connect counts times."""
 Encode = Callable[[str, Schema, Sequence[Any], bool], bytes]
 """Returns a row, or only its key, as bytes: (topic, schema, row, whether only its key)."""
 
@@ -132,7 +131,7 @@ class KafkaSink(Sink):
         if wanted.servers:
             options = {"bootstrap.servers": wanted.servers}
             if wanted.username:
-                password = read_secret(wanted.password_file, f"{self._setting} password_file")
+                password = sink_secret(wanted.password_file, f"{self._setting} password_file")
                 options |= {"sasl.username": wanted.username, "sasl.password": password}
                 options |= {"security.protocol": "sasl_ssl", "sasl.mechanism": "SCRAM-SHA-512"}
         return options | _PRODUCER | dict(wanted.options)
@@ -188,7 +187,7 @@ def _connect_json(_: str, schema: Schema, row: Sequence[Any], key: bool) -> byte
 
 
 def _connect_value(value: object) -> object:
-    return (value - _EPOCH) // timedelta(milliseconds=1) if isinstance(value, datetime) else plain(value)
+    return microseconds_of(value) // 1000 if isinstance(value, datetime) else plain(value)
 
 
 def _avro_schema(schema: Schema, *, key: bool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from pyarrow import parquet
 
 from tsunagi.query.values import Kind
 from tsunagi.runtime.settings import SinkSettings
+from tsunagi.runtime.times import microseconds_of
 from tsunagi.sink.base import Sink, SinkAwayError, SinkError
 from tsunagi.sink.rows import Place, Schema, SinkBatch, SinkPosition, SinkRows
 
@@ -127,7 +128,7 @@ class LakeSink(Sink):
 
     def _take(self, part: SinkRows, batch: SinkBatch) -> None:
         place = part.origin.topic, part.origin.partition
-        chunk = -1 if part.correcting else _microseconds(part.rows[0][0]) // self._files_us
+        chunk = -1 if part.correcting else microseconds_of(part.rows[0][0]) // self._files_us
         waiting = self._open.get(place)
         if waiting is not None and (chunk != waiting.chunk or waiting.rows >= MOST_ROWS):
             waiting.next = max(waiting.next, part.origin.offset)
@@ -273,8 +274,3 @@ def _table(parts: Iterable[SinkRows]) -> pa.Table:
         arrays = [pa.array(values, _TYPES[column.kind]) for column, values in zip(schema.columns, columns, strict=True)]
         tables.append(pa.table(arrays, names=list(schema.names)))
     return pa.concat_tables(tables, promote_options="default")
-
-
-def _microseconds(moment: datetime) -> int:
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -97,21 +97,14 @@ class SinkGroup:
             if item.offset >= 0
         }
 
-    def commit(self, positions: Mapping[Place, SinkPosition], *, wait: bool = False) -> None:
-        """Have the group keep positions. A commit that fails is made good by the next one.
-
-        Args:
-            wait: whether to wait for the answer.
-        """
+    def commit(self, positions: Mapping[Place, SinkPosition]) -> None:
+        """Have the group keep positions. A commit that fails is made good by the next one."""
         offsets = [
             TopicPartition(self._prefix + topic, partition, offset, topic_id)
             for (topic, partition), (offset, topic_id) in positions.items()
         ]
         try:
-            if wait:
-                self._consumer.commit(offsets=offsets, asynchronous=False)
-            else:
-                self._consumer.commit(offsets=offsets, asynchronous=True)
+            self._consumer.commit(offsets=offsets, asynchronous=True)
         except KafkaException:  # rows of these records are written again, which their names show
             return
 

@@ -14,7 +14,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from tsunagi.runtime.settings import SinkSettings
-from tsunagi.sink.base import Refusal, Sink, SinkAwayError, SinkError, read_secret
+from tsunagi.sink.base import Refusal, Sink, SinkAwayError, SinkError, sink_secret
 from tsunagi.sink.messages import as_message, plain
 from tsunagi.sink.rows import SinkBatch
 
@@ -143,7 +143,7 @@ class MqttSink(Sink):
             ) from None
 
     def _secret(self) -> str:
-        return read_secret(self._wanted.password_file, f"{self._setting} password_file")
+        return sink_secret(self._wanted.password_file, f"{self._setting} password_file")
 
     # ---- called in the client's thread
 

@@ -18,7 +18,7 @@ from psycopg.errors import DataError, IntegrityError
 
 from tsunagi.query.values import Kind
 from tsunagi.runtime.settings import SinkSettings
-from tsunagi.sink.base import FencedError, RefusedError, Sink, SinkAwayError, SinkError, read_secret
+from tsunagi.sink.base import FencedError, RefusedError, Sink, SinkAwayError, SinkError, sink_secret
 from tsunagi.sink.feed import CORRECTED, READING_SCHEMA
 from tsunagi.sink.rows import Advance, Place, Schema, SinkBatch, SinkPosition, SinkRows
 
@@ -340,7 +340,7 @@ class PostgresSink(Sink):
         return self._connection
 
     def _password(self) -> str:
-        given = read_secret(self._wanted.password_file, f"[[sinks]] {self._sink}: [sinks.postgres] password_file")
+        given = sink_secret(self._wanted.password_file, f"[[sinks]] {self._sink}: [sinks.postgres] password_file")
         return given or os.environ.get("PGPASSWORD", "")
 
     @property

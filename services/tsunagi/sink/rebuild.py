@@ -133,7 +133,7 @@ class _Everything:
     def committed(self, places: Collection[Place]) -> dict[Place, SinkPosition]:
         return {}
 
-    def commit(self, positions: Mapping[Place, SinkPosition], *, wait: bool = False) -> None:
+    def commit(self, positions: Mapping[Place, SinkPosition]) -> None:
         pass
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ class SinkColumn(NamedTuple):
     kind: Kind
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that places are looked up once and not for each row
 class Schema:
     """The columns of rows.
 
@@ -32,10 +33,14 @@ class Schema:
     columns: tuple[SinkColumn, ...]
     key: tuple[str, ...]
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The names of the columns."""
         return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def _key_places(self) -> tuple[int, ...]:
+        return tuple(map(self.place, self.key))
 
     def place(self, name: str) -> int:
         """Return where a column stands in a row."""
@@ -43,7 +48,7 @@ class Schema:
 
     def key_of(self, row: Sequence[Any]) -> tuple[Any, ...]:
         """Return the values of a row's key."""
-        return tuple(row[self.place(name)] for name in self.key)
+        return tuple(row[place] for place in self._key_places)
 
     def name_of(self, row: Sequence[Any]) -> str:
         """Return the name of a row as a text: the same for each repeat, and another for each other row."""

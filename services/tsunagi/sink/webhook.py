@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import httpx2
 
 from tsunagi.runtime.settings import SinkSettings
-from tsunagi.sink.base import Refusal, Sink, SinkAwayError, SinkError, read_secret
+from tsunagi.sink.base import Refusal, Sink, SinkAwayError, SinkError, sink_secret
 from tsunagi.sink.messages import as_message
 from tsunagi.sink.rows import SinkBatch
 
@@ -85,7 +85,7 @@ class WebhookSink(Sink):
         return words
 
     def _header(self) -> dict[str, str]:
-        text = read_secret(self._wanted.header_file, self._setting)
+        text = sink_secret(self._wanted.header_file, self._setting)
         if not text:
             return {}
         name, colon, value = text.partition(":")

@@ -38,7 +38,7 @@ class Shared:
     def committed(self, places: Collection[Place]) -> dict[Place, SinkPosition]:
         return {place: self.kept[place] for place in places if place in self.kept}
 
-    def commit(self, positions: Mapping[Place, SinkPosition], *, wait: bool = False) -> None:
+    def commit(self, positions: Mapping[Place, SinkPosition]) -> None:
         self.kept |= positions
 
 
