@@ -27,9 +27,10 @@ import polars as pl
 
 from tests.bench import outcome
 from tsunagi.runtime.log import LATE, RESULTS
-from tsunagi.runtime.settings import SinkSettings
+from tsunagi.runtime.settings import Settings, SinkSettings
 from tsunagi.sink.feed import CORRECTED, READING_SCHEMA
 from tsunagi.sink.lake import LakeSink
+from tsunagi.sink.make import make_sink
 from tsunagi.sink.rows import Advance, RowOrigin, SinkBatch, SinkPosition, SinkRows
 
 BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
@@ -55,7 +56,8 @@ def truth(minute: int) -> SinkRows:
 
 def made(folder: Path) -> LakeSink:
     wanted = {"name": "lake", "kind": "lake", "lake": {"directory": str(folder), "files_s": 3600.0}}
-    sink = LakeSink(SinkSettings.model_validate(wanted))
+    sink = make_sink(Settings(), SinkSettings.model_validate(wanted))
+    assert isinstance(sink, LakeSink)
     sink.positions([*((RESULTS, number) for number in range(PARTITIONS)), (LATE, 0)])
     return sink
 

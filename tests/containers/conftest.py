@@ -14,8 +14,8 @@ from tests.containers.project import ComposeProject
 
 @pytest.fixture(scope="session")
 def project() -> Iterator[ComposeProject]:
-    """The project with its defaults, results flowing."""
-    with ComposeProject().running() as found:
+    """The project with its defaults and an Alertmanager, results flowing."""
+    with ComposeProject(profiles=("alerts",)).running() as found:
         yield found
 
 

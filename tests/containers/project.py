@@ -51,7 +51,7 @@ class ComposeProject:
     operators: Path | None = None
 
     def __post_init__(self) -> None:
-        kafka, kafka_2, kafka_3, prometheus, console, mqtt = free_ports(6)
+        kafka, kafka_2, kafka_3, prometheus, alertmanager, console, mqtt = free_ports(7)
         self.servers = f"127.0.0.1:{kafka}"
         self.prometheus = f"http://127.0.0.1:{prometheus}"
         self.console = f"http://127.0.0.1:{console}"
@@ -62,6 +62,7 @@ class ComposeProject:
             "TSUNAGI_PORT_KAFKA_2": str(kafka_2),
             "TSUNAGI_PORT_KAFKA_3": str(kafka_3),
             "TSUNAGI_PORT_PROMETHEUS": str(prometheus),
+            "TSUNAGI_PORT_ALERTMANAGER": str(alertmanager),
             "TSUNAGI_PORT_CONSOLE": str(console),
             "TSUNAGI_PORT_MQTT": str(mqtt),
             **self.extra,

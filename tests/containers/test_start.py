@@ -25,6 +25,7 @@ SERVICES = {
     "spark",
     "console",
     "prometheus",
+    "alertmanager",
 }
 MOST_IMAGE_BYTES = 500_000_000
 
@@ -46,6 +47,16 @@ def test_everything_runs_and_is_well(project) -> None:
         assert (name, state["Status"], state["Health"]["Status"]) == (name, "running", "healthy")
     for name in ONCE:
         assert (name, found[name]["State"]["ExitCode"]) == (name, 0)
+
+
+def test_prometheus_has_an_alertmanager_to_send_alerts_to(project) -> None:
+    with urllib.request.urlopen(f"{project.prometheus}/api/v1/alertmanagers", timeout=10) as answer:
+        found = json.load(answer)["data"]
+    assert [item["url"] for item in found["activeAlertmanagers"]] == ["http://alertmanager:9093/api/v2/alerts"]
+    assert not found["droppedAlertmanagers"]
+    command = ["amtool", "--alertmanager.url=http://127.0.0.1:9093", "alert"]
+    docker("exec", project.container("alertmanager"), *command, "add", "Trial", "severity=warning")
+    assert "Trial" in docker("exec", project.container("alertmanager"), *command)
 
 
 def test_nobody_is_root_and_nobody_writes_beside_its_volumes(project) -> None:

@@ -6,12 +6,14 @@ import os
 import shutil
 import subprocess
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from tests.integration.sinks import Ledger
 from tsunagi.broker.checks import free_port
 
 PATIENCE_S = 120.0
@@ -82,3 +84,16 @@ class Influx:
             for series in result.get("series", ())
             for values in series["values"]
         ]
+
+    def readings(self) -> dict[tuple[datetime, str], Ledger]:
+        """Return the points of `readings` by (time, sensor); one that has a truth is `corrected`."""
+        points = self.ask("SELECT * FROM readings")
+        found = {}
+        for point in points:
+            value, bound, quality = point["value"], point["bound"], point["quality"]
+            if (truth := point.get("truth")) is not None:
+                value, bound, quality = truth, 0.0, "corrected"
+            at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=point["time"])
+            found[at, point["sensor"]] = Ledger(value, bound, quality, point["q1"], point["step"])
+        assert len(found) == len(points)
+        return found

@@ -1,4 +1,4 @@
-"""Servers that rows are sent to over HTTP: one that takes messages, and a registry of schemas."""
+"""Who takes what sinks send: a server that takes messages over HTTP, a registry of schemas, a subscriber of MQTT."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+
+from tests.integration.sinks import wait_until
 
 
 class Taken(NamedTuple):
@@ -147,3 +152,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *arguments: object) -> None:
         pass
+
+
+class Subscriber:
+    """Has all messages of a topic, in the order in which they came, whatever becomes of the broker."""
+
+    def __init__(self, port: int, topic: str) -> None:
+        self.messages: list[tuple[str, dict[str, Any]]] = []
+        self._client = paho.Client(CallbackAPIVersion.VERSION2, client_id="subscriber", clean_session=False)
+        self._client.on_message = lambda _client, _data, message: self.messages.append(
+            (message.topic, json.loads(message.payload))
+        )
+        subscribed: list[object] = []
+        self._client.on_subscribe = lambda *arguments: subscribed.append(arguments)
+        self._client.reconnect_delay_set(1, 1)
+        self._client.connect("127.0.0.1", port)
+        self._client.subscribe(topic, 1)
+        self._client.loop_start()
+        wait_until(lambda: bool(subscribed), "the broker does not take the subscription")
+
+    def names(self) -> set[str]:
+        return {message["name"] for _, message in list(self.messages)}
+
+    def close(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()

@@ -11,17 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import paho.mqtt.client as paho
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import NewTopic
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.integration.influxdb import DATABASE, Influx
-from tests.integration.receivers import Receiver, Registry
+from tests.integration.receivers import Receiver, Registry, Subscriber
 from tests.integration.sinks import BEGIN_STEP, PATIENCE_S, STEP_US, Ledger, SinkWorld, moment, query_block, wait_until
 from tests.integration.test_edge_mqtt import Mosquitto
 from tsunagi.runtime.settings import KafkaSettings, SinkSettings
@@ -86,23 +84,11 @@ def test_influxdb_has_each_reading_once_and_its_truth_beside_the_estimate_whatev
 ) -> None:
     system = world(kind="influxdb", batch_rows=100, influxdb={"url": influx.url, "database": DATABASE})
 
-    def standing() -> dict[tuple[datetime, str], Ledger]:
-        points = influx.ask("SELECT * FROM readings")
-        found = {}
-        for point in points:
-            value, bound, quality = point["value"], point["bound"], point["quality"]
-            if (truth := point.get("truth")) is not None:
-                value, bound, quality = truth, 0.0, "corrected"
-            at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=point["time"])
-            found[at, point["sensor"]] = Ledger(value, bound, quality, point["q1"], point["step"])
-        assert len(found) == len(points)
-        return found
-
     system.write(20)
     sink = system.start("out")
     for kill in range(4):
         words = f"nothing comes after {kill} kills: {system.said('sink-out')}"
-        wait_until(lambda fewest=100 * kill: len(standing()) > fewest, words)  # type: ignore[misc]  # a default
+        wait_until(lambda fewest=100 * kill: len(influx.readings()) > fewest, words)  # type: ignore[misc]  # a default
         system.write(15)
         if kill % 2:
             influx.kill()
@@ -110,7 +96,7 @@ def test_influxdb_has_each_reading_once_and_its_truth_beside_the_estimate_whatev
         else:
             killed(sink)
             sink = system.start("out")
-    wait_until(lambda: standing() == system.rows, f"not all points come: {system.said('sink-out')}")
+    wait_until(lambda: influx.readings() == system.rows, f"not all points come: {system.said('sink-out')}")
     wait_until(lambda: not system.fault("sink-out"), "it is not ready though all is written")
     corrected = [point for point in influx.ask("SELECT * FROM readings") if point["truth"] is not None]
     assert len(corrected) > 20
@@ -156,38 +142,13 @@ def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
     broker.kill()
 
 
-class Subscriber:
-    """Has all messages under `plant/`, in the order in which they came, whatever becomes of the broker."""
-
-    def __init__(self, port: int) -> None:
-        self.messages: list[tuple[str, dict[str, Any]]] = []
-        self._client = paho.Client(CallbackAPIVersion.VERSION2, client_id="subscriber", clean_session=False)
-        self._client.on_message = lambda _client, _data, message: self.messages.append(
-            (message.topic, json.loads(message.payload))
-        )
-        subscribed: list[object] = []
-        self._client.on_subscribe = lambda *arguments: subscribed.append(arguments)
-        self._client.reconnect_delay_set(1, 1)
-        self._client.connect("127.0.0.1", port)
-        self._client.subscribe("plant/#", 1)
-        self._client.loop_start()
-        wait_until(lambda: bool(subscribed), "the broker does not take the subscription")
-
-    def names(self) -> set[str]:
-        return {message["name"] for _, message in list(self.messages)}
-
-    def close(self) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()
-
-
 def test_mqtt_subscribers_get_each_row_though_sink_and_broker_are_killed(
     world: MakeWorld, mosquitto: Mosquitto
 ) -> None:
     system = world(
         kind="mqtt", query="alarms", batch_rows=40, mqtt={"port": mosquitto.port, "topic": "plant/{query}/{what}/{n}"}
     )
-    subscriber = Subscriber(mosquitto.port)
+    subscriber = Subscriber(mosquitto.port, "plant/#")
     try:
         odd = ["hot", "a/b+c#", "line\nbreak", "", "$SYS", "ü", "x" * 65_536]
         names = alarms(system, odd, level=0.5)

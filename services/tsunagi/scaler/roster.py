@@ -24,7 +24,7 @@ REPLACED_S = 5.0
 """For this many seconds after the last heartbeat of a process, heartbeats of an earlier process of the same name count
 as late ones."""
 
-ROLES = frozenset({"worker", "edge", "spark", "scaler", "sink"})
+ROLES = frozenset({"worker", "edge", "spark", "scaler", "learner", "sink"})
 """Roles of the nodes that may be on the list."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 """What the name of a node must look like."""
@@ -86,7 +86,7 @@ def targets(nodes: list[Node]) -> bytes:
         for node in nodes
         if node.address and node.role != "scaler"
     ]
-    return json.dumps(groups, indent=1).encode() + b"\n"
+    return json.dumps(groups).encode() + b"\n"
 
 
 def _refused(beat: Heartbeat) -> str:

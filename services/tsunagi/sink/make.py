@@ -49,10 +49,20 @@ def make_sink(settings: Settings, wanted: SinkSettings) -> Sink:
 
         return KafkaSink(settings, wanted)
     if wanted.kind == "lake":
-        from tsunagi.sink.lake import LakeSink
-
-        return LakeSink(wanted)
+        return _lake(wanted)
     return own_sink(wanted)
+
+
+def _lake(wanted: SinkSettings) -> Sink:
+    from tsunagi.sink.lake import LakeSink
+
+    if wanted.lake.format == "delta":
+        from tsunagi.sink.delta import DeltaTables
+
+        return LakeSink(wanted, DeltaTables)
+    from tsunagi.sink.parquet import ParquetFiles
+
+    return LakeSink(wanted, ParquetFiles)
 
 
 def own_sink(wanted: SinkSettings) -> Sink:

@@ -6,6 +6,7 @@ reader that all services have: it checks signatures, and never jumps over lost r
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -42,6 +43,8 @@ class SinkGroup:
         self.places: frozenset[Place] = frozenset()
         self.changes = 0
         self._member = member
+        self._committing = False  # the client takes part in no group again before all of its commits have ended
+        self._unsaid: dict[Place, SinkPosition] = {}  # positions for the commit after the one that is under way
         self._prefix = settings.prefix
         options: dict[str, Any] = {
             "client.id": member,
@@ -52,6 +55,7 @@ class SinkGroup:
             "auto.offset.reset": "latest",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
+            "on_commit": self._on_commit,
             "queued.min.messages": 1,
         }
         self._consumer = make_client(Consumer, client_options(settings) | options | dict(settings.options))
@@ -98,18 +102,37 @@ class SinkGroup:
         }
 
     def commit(self, positions: Mapping[Place, SinkPosition]) -> None:
-        """Have the group keep positions. A commit that fails is made good by the next one."""
+        """Have the group keep positions, now or when the commit that is under way has ended.
+
+        A commit that fails is made good by the next one. Rows of its records are written again otherwise, which their
+        names show.
+        """
+        self._unsaid |= positions
+        if not self._committing:
+            self._say()
+
+    def _say(self) -> None:
+        unsaid, self._unsaid = self._unsaid, {}
         offsets = [
             TopicPartition(self._prefix + topic, partition, offset, topic_id)
-            for (topic, partition), (offset, topic_id) in positions.items()
+            for (topic, partition), (offset, topic_id) in unsaid.items()
+            if (topic, partition) in self.places
         ]
-        try:
-            self._consumer.commit(offsets=offsets, asynchronous=True)
-        except KafkaException:  # rows of these records are written again, which their names show
+        if not offsets:
             return
+        with contextlib.suppress(KafkaException):
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+            self._committing = True
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        self._committing = False
+        if self._unsaid:
+            self._say()
 
     def close(self) -> None:
-        """Leave the others alone with the partitions."""
+        """Leave the others alone with the partitions; the last positions are committed before."""
+        if self._unsaid:
+            self._say()
         self._consumer.close()
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

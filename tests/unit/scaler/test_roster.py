@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from tsunagi.runtime.messages import Heartbeat
-from tsunagi.scaler.roster import FORGET_S, MAX_NODES, Roster, targets
+from tsunagi.scaler.roster import FORGET_S, MAX_NODES, ROLES, Roster, targets
+
+CODE = Path(__file__).parents[3]
 
 
 def beat(node: str = "gateway-1", role: str = "worker", host: str = "10.0.0.7", port: int = 9100, **more) -> Heartbeat:
@@ -51,6 +55,18 @@ def test_a_late_word_of_a_process_that_was_replaced_changes_nothing() -> None:
     roster.on_heartbeat(beat(leaving=True), 1.2)
     roster.on_heartbeat(beat(), 1.2)
     assert listed(roster, 1.2) == {"gateway-1": "10.0.0.8:9100"}
+
+
+def test_the_role_of_each_service_that_sends_heartbeats_is_known() -> None:
+    sending = re.compile(r"Heartbeats\(\s*log,\s*[\w.]+,\s*\"(\w+)\"")
+    found = {
+        role
+        for folder in ("services", "spark")
+        for path in (CODE / folder).rglob("*.py")
+        for role in sending.findall(path.read_text(encoding="utf-8"))
+    }
+    assert {"worker", "edge", "learner"} <= found
+    assert found == ROLES
 
 
 def test_the_scaler_and_who_serves_nothing_are_no_targets() -> None:

@@ -77,10 +77,11 @@ class KafkaSinkSettings(Section):
 
 
 class LakeSettings(Section):
-    """Parquet files in folders by query and date."""
+    """Parquet files in folders by query and date, or Delta tables."""
 
     directory: Directory = Field(Path("out/lake"), description="folder that has a folder for each query")
     files_s: Seconds = Field(60.0, description="event time in one file; when its day is over, its files become one")
+    format: Literal["parquet", "delta"] = Field("parquet", description="parquet: plain files; delta: Delta tables")
 
 
 class SinkSettings(Section):

@@ -1,0 +1,236 @@
+"""What kills leave in InfluxDB, and what a subscriber of Mosquitto has got, at thousands of rows a second.
+
+    python -m tests.bench.sink_kills --kind influxdb --out out/sink-influxdb.json
+    python -m tests.bench.sink_kills --kind mqtt --out out/sink-mqtt.json
+
+Rows come at `--rate`. The sink and its target are killed `--kills` times each (SIGKILL, in turn), each time once rows
+come again; then the broker of Kafka is away for ten seconds. In the end all rows are compared with what was written.
+One JSON object comes out:
+
+    kills, rows, seconds       of each kind; rows written; time from the first row until the target had all
+    missing, extra, wrong      of the rows that the target has
+    again                      mqtt: messages that came more than once, all with the same bytes
+    met                        whether nothing is missing, extra or wrong
+
+Mosquitto acknowledges messages before they are on its disk. So one that is killed may lose what the subscriber has not
+got yet, whatever the sink does; `missing` is what it has lost. PostgreSQL's part is in `tests.bench.sink`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.bench import outcome
+from tests.bench.sink import AWAY_S, PATIENCE_S, tell
+from tests.integration.influxdb import DATABASE, Influx
+from tests.integration.receivers import Subscriber
+from tests.integration.sinks import SENSORS, SinkWorld, moment, query_block
+from tests.integration.test_edge_mqtt import Mosquitto
+from tsunagi.broker.broker import Broker
+from tsunagi.broker.checks import free_port
+from tsunagi.runtime.settings import KafkaSettings
+
+QUIET_S = 20.0
+"""When nothing has come for so long, nothing more will."""
+
+
+class Target(ABC):
+    """A target that is killed, what it has, and what it should have."""
+
+    sink: dict[str, Any]
+    world: SinkWorld
+
+    @abstractmethod
+    def write(self) -> None:
+        """Append a step of `SENSORS` rows."""
+
+    @abstractmethod
+    def restart(self) -> None:
+        """Kill the target and start it again."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """Return how many rows it has."""
+
+    @abstractmethod
+    def expected(self) -> int:
+        """Return how many it should have."""
+
+    @abstractmethod
+    def judged(self) -> dict[str, int]:
+        """Compare its rows with what was written."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop it."""
+
+
+class InfluxTarget(Target):
+    """Readings with their truths."""
+
+    def __init__(self, work: Path) -> None:
+        self._server = Influx(work / "influxdb")
+        self._server.start()
+        self.sink = {"name": "out", "kind": "influxdb", "influxdb": {"url": self._server.url, "database": DATABASE}}
+
+    def write(self) -> None:
+        self.world.write(1)
+
+    def restart(self) -> None:
+        self._server.kill()
+        self._server.start()
+
+    def count(self) -> int:
+        found = self._server.ask("SELECT count(value) FROM readings")
+        return int(found[0]["count"]) if found else 0
+
+    def expected(self) -> int:
+        return len(self.world.rows)
+
+    def judged(self) -> dict[str, int]:
+        found = self._server.readings()
+        return {
+            "missing": len(self.world.rows.keys() - found.keys()),
+            "extra": len(found.keys() - self.world.rows.keys()),
+            "wrong": sum(found[key] != row for key, row in self.world.rows.items() if key in found),
+        }
+
+    def close(self) -> None:
+        self._server.close()
+
+
+class MqttTarget(Target):
+    """Rows of a query, and a subscriber that is there from the first one on."""
+
+    def __init__(self, work: Path) -> None:
+        # Without these two limits the broker holds back what a subscriber has not acknowledged.
+        self._broker = Mosquitto(work, "allow_anonymous true", "max_inflight_messages 0")
+        self._broker.start()
+        self._subscriber = Subscriber(self._broker.port, "tsunagi/#")
+        self._written: dict[str, float] = {}
+        self.sink = {"name": "out", "kind": "mqtt", "query": "alarms", "mqtt": {"port": self._broker.port}}
+
+    def write(self) -> None:
+        step = self.world.step
+        levels = [step * 0.5 + row for row in range(SENSORS)]
+        columns: list[tuple[str, str, Sequence[Any]]] = [("level", "DOUBLE", levels)]
+        self.world.append(query_block("alarms", step, columns, run=1))
+        self.world.flush()
+        self.world.step += 1
+        self._written |= {f"alarms/{moment(step).isoformat()}/1//{row}": level for row, level in enumerate(levels)}
+
+    def restart(self) -> None:
+        self._broker.kill()
+        self._broker.start()
+
+    def count(self) -> int:
+        return len(self._subscriber.names())
+
+    def expected(self) -> int:
+        return len(self._written)
+
+    def judged(self) -> dict[str, int]:
+        messages = [message for _, message in list(self._subscriber.messages)]
+        times = Counter(message["name"] for message in messages)
+        return {
+            "missing": len(self._written.keys() - times.keys()),
+            "extra": len(times.keys() - self._written.keys()),
+            "wrong": sum(message["row"]["level"] != self._written.get(message["name"]) for message in messages),
+            "again": sum(count - 1 for count in times.values()),
+        }
+
+    def close(self) -> None:
+        self._subscriber.close()
+        self._broker.kill()
+
+
+TARGETS = {"influxdb": InfluxTarget, "mqtt": MqttTarget}
+
+
+def kills(target: Target, broker: Broker, count: int, rate: float) -> dict[str, Any]:
+    """Return what is wrong after so many kills of both."""
+    sink, stop = target.world.start("out"), threading.Event()
+    began = time.monotonic()
+
+    def keep_writing() -> None:
+        number = 0
+        while not stop.is_set():
+            time.sleep(max(0.0, began + number * SENSORS / rate - time.monotonic()))
+            target.write()
+            number += 1
+
+    writer = threading.Thread(target=keep_writing, daemon=True)
+    writer.start()
+    done = {"sink": 0, "target": 0}
+    for number in range(2 * count):
+        before, asked = target.count(), time.monotonic()
+        while target.count() <= before:
+            if time.monotonic() - asked > PATIENCE_S:
+                raise SystemExit(f"nothing comes after {done}: {target.world.said('sink-out')[-2000:]}")
+            time.sleep(0.05)
+        if number % 2:
+            target.restart()
+            done["target"] += 1
+        else:
+            sink.send_signal(signal.SIGKILL)
+            sink.wait(10)
+            sink = target.world.start("out")
+            done["sink"] += 1
+        if number % 10 == 9:
+            tell(f"{number + 1} of {2 * count} kills, {target.expected()} rows written, {target.count()} there")
+    stop.set()
+    writer.join()
+    broker.kill()
+    time.sleep(AWAY_S)
+    broker.start()
+    broker.wait_ready()
+    target.write()
+    most, grown = target.count(), time.monotonic()
+    while most < target.expected() and time.monotonic() - grown < QUIET_S:
+        time.sleep(0.5)
+        if (there := target.count()) > most:
+            most, grown = there, time.monotonic()
+    seconds = grown - began
+    deadline = time.monotonic() + QUIET_S
+    while any((found := target.judged())[name] for name in ("missing", "extra", "wrong")):  # truths may be to come
+        if time.monotonic() > deadline:
+            break
+        time.sleep(1.0)
+    return {"kills": done, "rows": target.expected(), "seconds": round(seconds, 1)} | found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kind", choices=sorted(TARGETS), default="influxdb")
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--rate", type=float, default=5000.0)
+    parser.add_argument("--work", type=Path, default=Path("out/bench-sink-kills"))
+    parser.add_argument("--out", type=Path, default=Path("out/sink-kills.json"))
+    given = parser.parse_args()
+    outcome.fresh(given.work)
+    broker = Broker(given.work / "broker", free_port())
+    broker.start()
+    broker.wait_ready()
+    target: Target = TARGETS[given.kind](given.work.resolve())
+    target.world = SinkWorld(given.work / "world", KafkaSettings(servers=broker.servers), target.sink)
+    try:
+        found = {"bench": "sink_kills", "kind": given.kind} | kills(target, broker, given.kills, given.rate)
+        found["met"] = not (found["missing"] or found["extra"] or found["wrong"])
+        outcome.write(found, given.out)
+        tell(str(found))
+    finally:
+        target.world.close()
+        target.close()
+        broker.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Which partitions an instance of a sink has, and what becomes of that when the broker dies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tsunagi.broker.broker import Broker
+from tsunagi.broker.checks import free_port
+from tsunagi.runtime.kafka import KafkaLog
+from tsunagi.runtime.log import RESULTS
+from tsunagi.runtime.settings import KafkaSettings, Settings, SparkSettings
+from tsunagi.sink.membership import SinkGroup
+from tsunagi.sink.rows import SinkPosition
+
+PATIENCE_S = 30.0
+PLACES = frozenset({(RESULTS, 0), (RESULTS, 1)})
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    broker = Broker(tmp_path / "broker", free_port())
+    broker.start()
+    broker.wait_ready()
+    yield broker
+    broker.stop()
+
+
+def test_partitions_come_back_after_the_broker_was_away_for_longer_than_a_session(broker: Broker) -> None:
+    """Kafka's client takes part in no group before its commits have ended, and those of this time do not for long."""
+    settings = KafkaSettings(servers=broker.servers)
+    log = KafkaLog(settings, client_id="test")
+    log.ensure_topics(Settings(kafka=settings, spark=SparkSettings(cores=2)))
+    group = SinkGroup(settings, "out", "sink-out", [RESULTS])
+    offset = 0
+
+    def goes_on(until: bool, *, commits: bool = True) -> None:
+        """Take part until it has the partitions, or no more."""
+        nonlocal offset
+        deadline = time.monotonic() + PATIENCE_S
+        while (group.places == PLACES) != until:
+            assert time.monotonic() < deadline, f"places: {group.places}"
+            group.poll(0.02)
+            if commits and group.places:
+                offset += 1
+                group.commit({(RESULTS, 0): SinkPosition(offset, "an id")})
+
+    try:
+        goes_on(True)
+        broker.kill()
+        goes_on(False)
+        broker.start()
+        goes_on(True)
+        group.commit({(RESULTS, 0): SinkPosition(offset + 1, "an id")})
+        group.close()
+        other = SinkGroup(settings, "out", "sink-other", [RESULTS])
+        assert other.committed(PLACES) == {(RESULTS, 0): SinkPosition(offset + 1, "an id")}
+        other.close()
+    finally:
+        log.close()
