@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -104,6 +106,25 @@ def test_influxdb_has_each_reading_once_and_its_truth_beside_the_estimate_whatev
     assert all(point["value"] != point["truth"] and point["bound"] > 0 for point in corrected)
     assert {(point["sensor_group"], point["unit"]) for point in corrected} == {(f"g{n}", "K") for n in range(4)}
     assert not system.letters()
+
+
+def test_influxdb_gets_rows_again_from_a_time_on_once_its_sink_has_stopped(world: MakeWorld, influx: Influx) -> None:
+    system = world(kind="influxdb", influxdb={"url": influx.url, "database": DATABASE})
+    system.write(10)
+    sink = system.start("out")
+    wait_until(lambda: influx.readings() == system.rows, f"not all points come: {system.said('sink-out')}")
+    influx.ask("DELETE FROM readings WHERE sensor = 's7'")
+    command = [sys.executable, "-m", "tsunagi.cli", "sink", "rebuild", "--sink", "out", "--from", "2020-01-01"]
+    killed(sink)
+    said = subprocess.run(command, env=system.environment, capture_output=True, text=True, check=False, timeout=120)
+    assert said.returncode == 0, said.stderr
+    assert "sink out: an instance runs, or was killed just now" in said.stdout
+    found = re.search(r"sink out: it goes back (\d+) records", said.stdout)
+    assert found is not None, said.stdout
+    assert int(found[1]) > 40  # a block of each group and step, and the truths
+    assert len(influx.readings()) == len(system.rows) - 10
+    system.start("out")
+    wait_until(lambda: influx.readings() == system.rows, f"not all points come: {system.said('sink-out')}")
 
 
 def test_influxdb_refuses_a_column_of_another_type_and_no_other_row(world: MakeWorld, influx: Influx) -> None:

@@ -42,11 +42,14 @@ def run(name: str, node: str) -> None:
     "--from", "since", required=True, type=click.DateTime(), help="Event time (UTC) from which rows are made anew."
 )
 def rebuild(name: str, since: datetime) -> None:
-    """Make the table of a sink anew from the log.
+    """Make what a sink has written anew from the log.
 
-    This is done beside the table in use. Earlier rows are taken over as they are. When the new table is level with the
-    log, it takes the place of the other one, which stays as TABLE_before. A sink that runs goes on in the new table.
-    For the kind postgres.
+    For the kind postgres this is done beside the table in use. Earlier rows are taken over as they are. When the new
+    table is level with the log, it takes the place of the other one, which stays as TABLE_before. A sink that runs goes
+    on in the new table.
+
+    A sink of the kinds influxdb, kafka and own must be stopped. It goes back in the log, and writes its rows again when
+    it is started; each is the same row then.
 
     Example: tsunagi sink rebuild --sink history --from 2026-11-01
     """
@@ -55,5 +58,5 @@ def rebuild(name: str, since: datetime) -> None:
     from tsunagi.runtime.settings import load
     from tsunagi.sink.rebuild import rebuild as make_anew
 
-    rows = make_anew(load(), name, since.replace(tzinfo=UTC), click.echo)
-    click.echo(f"sink {name}: the new table is in use; {rows} rows were written")
+    done = make_anew(load(), name, since.replace(tzinfo=UTC), click.echo)
+    click.echo(f"sink {name}: {done}")

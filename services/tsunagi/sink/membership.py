@@ -10,7 +10,8 @@ import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tsunagi.runtime.kafka_client import client_options, make_client
 from tsunagi.runtime.kafka_errors import said
@@ -23,6 +24,41 @@ SESSION_S = 10.0
 under its name before has them at once."""
 _ASK_S = 10.0
 """Longest wait for the positions that the group keeps, in seconds."""
+
+
+class GroupInUseError(LogError):
+    """The positions of a group cannot be set while it has members."""
+
+
+def group_of(settings: KafkaSettings, sink: str) -> str:
+    """Return the name of a sink's consumer group."""
+    return f"{settings.group_prefix}-sink-{sink}"
+
+
+def set_positions(settings: KafkaSettings, sink: str, positions: Mapping[Place, SinkPosition]) -> None:
+    """Have the group of a sink keep other positions.
+
+    Raises:
+        GroupInUseError: an instance of the sink runs, or was killed less than `SESSION_S` ago.
+        LogError: the cluster does not answer, or refuses.
+    """
+    offsets = [
+        TopicPartition(settings.prefix + topic, partition, offset, topic_id)
+        for (topic, partition), (offset, topic_id) in positions.items()
+    ]
+    wanted = ConsumerGroupTopicPartitions(group_of(settings, sink), offsets)
+    admin = make_client(AdminClient, client_options(settings) | dict(settings.options))
+    try:
+        (future,) = admin.alter_consumer_group_offsets([wanted], request_timeout=_ASK_S).values()
+        done = future.result(timeout=2 * _ASK_S)
+        faults = [item.error for item in done.topic_partitions or () if item.error is not None]
+    except KafkaException as error:
+        faults = [error.args[0]]
+    if not faults:
+        return
+    if faults[0].code() in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP):
+        raise GroupInUseError(f"sink {sink}: an instance runs, or was killed just now: stop it first")
+    raise LogError(said(faults[0]))
 
 
 class SinkGroup:
@@ -48,7 +84,7 @@ class SinkGroup:
         self._prefix = settings.prefix
         options: dict[str, Any] = {
             "client.id": member,
-            "group.id": f"{settings.group_prefix}-sink-{sink}",
+            "group.id": group_of(settings, sink),
             "group.instance.id": member,
             "session.timeout.ms": round(SESSION_S * 1000),
             "heartbeat.interval.ms": round(SESSION_S * 250),

@@ -1,4 +1,8 @@
-"""Makes the table of a sink anew from what the log holds, beside the one in use, and swaps the two when it is level."""
+"""Makes what a sink has written anew from what the log holds.
+
+A table of PostgreSQL is made beside the one in use, and takes its place when it is level. Where a row that is written
+again is the same row, the sink goes back in the log instead, and writes its rows once more.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,11 @@ import structlog
 
 from tsunagi.runtime.log import Log, Record
 from tsunagi.runtime.loop import StopFlag
-from tsunagi.runtime.settings import Settings
+from tsunagi.runtime.settings import Settings, SinkSettings
 from tsunagi.sink.base import SinkError
 from tsunagi.sink.feed import Names, RowFeed, feeds_for
-from tsunagi.sink.make import sink_named
+from tsunagi.sink.make import own_sink, sink_named
+from tsunagi.sink.membership import SESSION_S, GroupInUseError, set_positions
 from tsunagi.sink.rows import Place, SinkPosition, SinkRows
 from tsunagi.sink.runner import SinkRunner
 from tsunagi.system.fleet_table import TableFollower
@@ -27,12 +32,18 @@ TELL_S = 5.0
 """Time between two lines about how far it is, in seconds."""
 
 
+_AGAIN = ("influxdb", "kafka", "own")
+"""Kinds whose rows are the same when they are written again. `mqtt` and `webhook` would tell people once more."""
+_SLACK_S = 5.0
+"""So much longer than a session is a group waited for, in seconds."""
+
+
 class RebuildError(RuntimeError):
-    """The new table was not finished; the one in use is as it was."""
+    """Nothing was made anew; what is in use is as it was."""
 
 
-def rebuild(settings: Settings, name: str, since: datetime, tell: Callable[[str], None]) -> int:
-    """Make the table of a sink anew; return how many rows were written.
+def rebuild(settings: Settings, name: str, since: datetime, tell: Callable[[str], None]) -> str:
+    """Make what a sink has written anew; return what was done.
 
     Args:
         name: the name of the sink.
@@ -40,17 +51,53 @@ def rebuild(settings: Settings, name: str, since: datetime, tell: Callable[[str]
         tell: called with a line about how far it is, now and then.
 
     Raises:
-        SinkError: there is no such sink, or its kind has no table to swap.
-        RebuildError: it was interrupted, or the database went away.
+        SinkError: there is no such sink, or nothing that it writes can be made anew.
+        RebuildError: it was interrupted, the database went away, or the sink runs.
         LogError: the log does not answer.
     """
     wanted = sink_named(settings, name)
-    if wanted.kind != "postgres":
-        raise SinkError(f"sink {name}: found kind {wanted.kind!r}, expected 'postgres', whose tables can be swapped")
+    if wanted.kind == "postgres":
+        return f"the new table is in use; {_new_table(settings, wanted, since, tell)} rows were written"
+    if wanted.kind in _AGAIN and not (wanted.kind == "own" and own_sink(wanted).keeps_positions):
+        return f"it goes back {_go_back(settings, wanted, since, tell)} records once it is started"
+    raise SinkError(
+        f"sink {name}: kind {wanted.kind!r} cannot be made anew like this, expected one of postgres, "
+        f"{', '.join(_AGAIN)}; docs/howto/sinks.md says what can be done"
+    )
+
+
+def _go_back(settings: Settings, wanted: SinkSettings, since: datetime, tell: Callable[[str], None]) -> int:
+    """Set the positions of a sink back; return how many records it will read again."""
+    log = tool_log(settings, f"sink-{wanted.name}{SUFFIX}")
+    followed = TableFollower(log, settings)
+    try:
+        topics = [feed.topic for feed in feeds_for(wanted.query, settings, followed.poll)[1]]
+        begin = _beginnings(log, topics, round(since.timestamp() * 1e6), tell)
+        reader = log.reader()
+        ends = {place: reader.range(*place)[1] for place in begin}
+        reader.close()
+    finally:
+        followed.close()
+    deadline = time.monotonic() + SESSION_S + _SLACK_S
+    while True:
+        try:
+            set_positions(settings.kafka, wanted.name, begin)
+        except GroupInUseError as error:  # one that was killed counts as running for a session
+            if time.monotonic() > deadline:
+                raise RebuildError(str(error)) from None
+            tell(str(error))
+            time.sleep(TELL_S)
+        else:
+            return sum(ends[place] - position.offset for place, position in begin.items())
+
+
+def _new_table(settings: Settings, wanted: SinkSettings, since: datetime, tell: Callable[[str], None]) -> int:
+    """Make a table anew and put it in the place of the one in use; return how many rows were written."""
     from tsunagi.sink.postgres import PostgresSink
 
     sink = PostgresSink(wanted, SUFFIX)
     held = sink.name.removesuffix(SUFFIX)
+    name = wanted.name
     log = tool_log(settings, f"sink-{name}{SUFFIX}")
     followed = TableFollower(log, settings)
 
