@@ -319,7 +319,7 @@ class Job:
         if current is not None and known is not None and known[0] is placement and known[1] is table:
             wanted = current  # as in nearly every batch; to make the layout of 20,000 sensors takes 40 ms
         else:
-            wanted = self._make_layout(placement, current)
+            wanted = self._make_layout(placement, table, current)
         self._made_of = placement, table
         if current is not None and (wanted is current or same(current, wanted)):
             changed = self._balancer.propose(current, lambda: self._rates(batch - 1), time.monotonic())
@@ -340,8 +340,8 @@ class Job:
         )
         return wanted
 
-    def _make_layout(self, placement: Placement, current: Layout | None) -> Layout:
-        spark, table = self._settings.spark, self._sensors()
+    def _make_layout(self, placement: Placement, table: SensorTable, current: Layout | None) -> Layout:
+        spark = self._settings.spark
         made = make_layout(table, placement, spark.cores, spark.unknown_group, current)
         if current is not None:
             return made

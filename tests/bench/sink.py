@@ -27,6 +27,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -240,7 +242,11 @@ def judged(world: SinkWorld, server: Postgres) -> dict[str, int]:
     """Compare the table with what was written."""
     with server.session() as session:
         rows = session.execute("SELECT time, sensor, value, bound, quality, q1, step FROM readings").fetchall()
-    found = {(time, sensor): Ledger(*others) for time, sensor, *others in rows}
+    return compared({(time, sensor): Ledger(*others) for time, sensor, *others in rows}, world)
+
+
+def compared(found: Mapping[tuple[datetime, str], Ledger], world: SinkWorld) -> dict[str, int]:
+    """Compare readings that a target has with what was written."""
     return {
         "missing": len(world.rows.keys() - found.keys()),
         "extra": len(found.keys() - world.rows.keys()),

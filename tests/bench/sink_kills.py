@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import outcome
-from tests.bench.sink import AWAY_S, PATIENCE_S, tell
+from tests.bench.sink import AWAY_S, PATIENCE_S, compared, tell
 from tests.integration.influxdb import DATABASE, Influx
 from tests.integration.receivers import Subscriber
 from tests.integration.sinks import SENSORS, SinkWorld, moment, query_block
@@ -96,12 +96,7 @@ class InfluxTarget(Target):
         return len(self.world.rows)
 
     def judged(self) -> dict[str, int]:
-        found = self._server.readings()
-        return {
-            "missing": len(self.world.rows.keys() - found.keys()),
-            "extra": len(found.keys() - self.world.rows.keys()),
-            "wrong": sum(found[key] != row for key, row in self.world.rows.items() if key in found),
-        }
+        return compared(self._server.readings(), self.world)
 
     def close(self) -> None:
         self._server.close()

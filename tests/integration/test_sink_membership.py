@@ -37,14 +37,14 @@ def test_partitions_come_back_after_the_broker_was_away_for_longer_than_a_sessio
     group = SinkGroup(settings, "out", "sink-out", [RESULTS])
     offset = 0
 
-    def goes_on(until: bool, *, commits: bool = True) -> None:
+    def goes_on(until: bool) -> None:
         """Take part until it has the partitions, or no more."""
         nonlocal offset
         deadline = time.monotonic() + PATIENCE_S
         while (group.places == PLACES) != until:
             assert time.monotonic() < deadline, f"places: {group.places}"
             group.poll(0.02)
-            if commits and group.places:
+            if group.places:
                 offset += 1
                 group.commit({(RESULTS, 0): SinkPosition(offset, "an id")})
 

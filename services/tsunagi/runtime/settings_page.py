@@ -31,15 +31,16 @@ def document() -> str:
 def _sections(model: type[BaseModel], above: str) -> list[str]:
     lines = []
     for name, field in model.model_fields.items():
+        section: BaseModel
         if is_section(field.annotation):
-            section = field.get_default()
-            summary = (type(section).__doc__ or "").partition("\n")[0]
-            lines += ["", f"## [{above}{name}]", "", _cell(summary), "", *_table(type(section), section)]
-            lines += _sections(type(section), f"{above}{name}.")
+            section, heading = field.get_default(), f"[{above}{name}]"
         elif (item := _listed(field.annotation)) is not None:
-            summary = (item.__doc__ or "").partition("\n")[0]
-            lines += ["", f"## [[{above}{name}]]", "", _cell(summary), "", *_table(item, item.model_construct())]
-            lines += _sections(item, f"{above}{name}.")
+            section, heading = item.model_construct(), f"[[{above}{name}]]"
+        else:
+            continue
+        summary = (type(section).__doc__ or "").partition("\n")[0]
+        lines += ["", f"## {heading}", "", _cell(summary), "", *_table(type(section), section)]
+        lines += _sections(type(section), f"{above}{name}.")
     return lines
 
 

@@ -19,24 +19,16 @@ REFRESH_S = 1.0
 
 
 class SlotGauges:
-    """Gauges with a value for each slot.
-
-    Their children and values are kept: to look a child up by its label, or to set the value that it has, takes longer.
-    """
+    """Gauges with a value for each slot. Their children are kept: to look one up by its label takes far longer."""
 
     def __init__(self) -> None:
         self._children: dict[tuple[Gauge, int], Gauge] = {}
-        self._values: dict[tuple[Gauge, int], float] = {}
 
     def set(self, gauge: Gauge, slot: int, value: float) -> None:
         """Set a gauge's value for a slot."""
-        key = gauge, slot
-        if self._values.get(key) == value:
-            return
-        self._values[key] = value
-        child = self._children.get(key)
+        child = self._children.get((gauge, slot))
         if child is None:
-            child = self._children[key] = gauge.labels(slot=str(slot))
+            child = self._children[gauge, slot] = gauge.labels(slot=str(slot))
         child.set(value)
 
 
@@ -54,8 +46,7 @@ class FleetMetrics:
         self._monitors: list[SlotMonitor] = []
         self.grow(settings.slots.count)
         self._slots = SlotGauges()
-        self._listed: list[tuple[str, str, str]] = []  # the nodes of `targets`: name, role, address
-        self._ages: dict[tuple[str, str], Gauge] = {}  # of each node, by name and role
+        self._aged: set[tuple[str, str]] = set()
         self._next_at = clock.monotonic()
         metrics.STEP_S.set(settings.slide_us / 1e6)
         metrics.RETENTION_S.set(settings.kafka.retention_s)
@@ -85,9 +76,7 @@ class FleetMetrics:
             return
         self._next_at = now + REFRESH_S
         nodes = self._roster.nodes(now)
-        listed = [(node.name, node.role, node.address) for node in nodes]
-        if listed != self._listed:
-            self._listed, self.targets = listed, targets(nodes)
+        self.targets = targets(nodes)
         self._export_nodes(nodes, now)
         for reason, count in self._roster.take_refused().items():
             metrics.HEARTBEATS_REFUSED.labels(reason=reason).inc(count)
@@ -102,14 +91,12 @@ class FleetMetrics:
                 self._slots.set(metrics.SLOT_RESUME_AGE_S, slot, snapshot.resume_age_s)
 
     def _export_nodes(self, nodes: list[Node], now: float) -> None:
-        present = dict[tuple[str, str], Gauge]()
         for node in nodes:
-            key = node.name, node.role
-            age = present[key] = self._ages.get(key) or metrics.HEARTBEAT_AGE_S.labels(node=node.name, role=node.role)
-            age.set(now - node.at)
-        for gone in self._ages.keys() - present.keys():
+            metrics.HEARTBEAT_AGE_S.labels(node=node.name, role=node.role).set(now - node.at)
+        present = {(node.name, node.role) for node in nodes}
+        for gone in self._aged - present:
             metrics.HEARTBEAT_AGE_S.remove(*gone)
-        self._ages = present
+        self._aged = present
 
     def _at(self, record: Record, *, old: bool) -> float:
         """Return when a record was appended, by this process's clock; one that comes while it reads counts as new."""

@@ -17,7 +17,7 @@ from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from tsunagi.sink.base import SinkAwayError, SinkError
-from tsunagi.sink.lake import LakeFiles, by_day, together
+from tsunagi.sink.lake import LakeFiles, together
 from tsunagi.sink.rows import Place, SinkPosition
 from tsunagi.sink.spans import LakeSpan
 
@@ -28,17 +28,11 @@ _TOPICS = "topics"
 
 
 class DeltaTables(LakeFiles):
-    """Writes two tables.
-
-    Args:
-        folder: the table of the query's rows; it is made with the first ones.
-        truths: that of late truths.
-    """
+    """Writes two tables, each of which is made with its first rows."""
 
     def __init__(self, folder: Path, truths: Path) -> None:
-        self._folder, self._truths = folder, truths
+        super().__init__(folder, truths)
         self._tables: dict[Path, DeltaTable] = {}
-        self._days: dict[Place, date] = {}  # the newest day of each partition that was stored since the start
 
     def positions(self, places: Collection[Place]) -> Mapping[Place, SinkPosition]:
         found: dict[Place, SinkPosition] = {}
@@ -57,15 +51,8 @@ class DeltaTables(LakeFiles):
         return found
 
     def store(self, place: Place, span: LakeSpan) -> None:
-        folder = self._truths if span.correcting else self._folder
-        days = by_day(span.parts)
-        with _errors(folder):
-            self._append(folder, days, place, span)
-            newest = max(days)
-            before = self._days.get(place, newest)
-            if newest > before:
-                self._merge(before)
-            self._days[place] = max(newest, before)
+        with _errors(self._truths if span.correcting else self._folder):
+            super().store(place, span)
 
     def _append(self, folder: Path, days: Mapping[date, pa.Table], place: Place, span: LakeSpan) -> None:
         data = together(
@@ -91,7 +78,7 @@ class DeltaTables(LakeFiles):
             commit_properties=CommitProperties(app_transactions=[Transaction(application, span.next)]),
         )
 
-    def _merge(self, day: date) -> None:
+    def _merge(self, place: Place, topic_id: str, day: date) -> None:
         """Make one file of those of a day. Delta keeps the old ones for a week, for those who read them now."""
         for folder in (self._folder, self._truths):
             table = self._table(folder)

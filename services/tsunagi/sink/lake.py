@@ -34,7 +34,16 @@ _TYPES = {
 
 
 class LakeFiles(ABC):
-    """How the rows of spans are kept: as plain files (`tsunagi.sink.parquet`), or as a Delta table."""
+    """How the rows of spans are kept: as plain files (`tsunagi.sink.parquet`), or as Delta tables.
+
+    Args:
+        folder: the folder of the query's rows.
+        truths: that of late truths.
+    """
+
+    def __init__(self, folder: Path, truths: Path) -> None:
+        self._folder, self._truths = folder, truths
+        self._days: dict[Place, date] = {}  # the newest day of each partition that is stored, as far as it is known
 
     @abstractmethod
     def positions(self, places: Collection[Place]) -> Mapping[Place, SinkPosition]:
@@ -44,13 +53,29 @@ class LakeFiles(ABC):
             OSError: the folder cannot be read or written now.
         """
 
-    @abstractmethod
     def store(self, place: Place, span: LakeSpan) -> None:
         """Store a span with the position behind it: all of it, or nothing of it counts.
+
+        A day is merged once its partition has come to the next one.
 
         Raises:
             OSError: the folder cannot be written now.
         """
+        days = by_day(span.parts)
+        self._append(self._truths if span.correcting else self._folder, days, place, span)
+        newest = max(days)
+        before = self._days.get(place, newest)
+        if newest > before:
+            self._merge(place, span.topic_id, before)
+        self._days[place] = max(newest, before)
+
+    @abstractmethod
+    def _append(self, folder: Path, days: Mapping[date, pa.Table], place: Place, span: LakeSpan) -> None:
+        """Store the rows of a span, by day, in a folder."""
+
+    @abstractmethod
+    def _merge(self, place: Place, topic_id: str, day: date) -> None:
+        """Make few files of those of a day that is over."""
 
 
 class LakeSink(Sink):

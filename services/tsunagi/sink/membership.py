@@ -80,7 +80,7 @@ class SinkGroup:
         self.changes = 0
         self._member = member
         self._committing = False  # the client takes part in no group again before all of its commits have ended
-        self._unsaid: dict[Place, SinkPosition] = {}  # positions for the commit after the one that is under way
+        self._pending: dict[Place, SinkPosition] = {}  # positions for the commit after the one that is under way
         self._prefix = settings.prefix
         options: dict[str, Any] = {
             "client.id": member,
@@ -143,15 +143,15 @@ class SinkGroup:
         A commit that fails is made good by the next one. Rows of its records are written again otherwise, which their
         names show.
         """
-        self._unsaid |= positions
+        self._pending |= positions
         if not self._committing:
-            self._say()
+            self._send()
 
-    def _say(self) -> None:
-        unsaid, self._unsaid = self._unsaid, {}
+    def _send(self) -> None:
+        pending, self._pending = self._pending, {}
         offsets = [
             TopicPartition(self._prefix + topic, partition, offset, topic_id)
-            for (topic, partition), (offset, topic_id) in unsaid.items()
+            for (topic, partition), (offset, topic_id) in pending.items()
             if (topic, partition) in self.places
         ]
         if not offsets:
@@ -162,13 +162,13 @@ class SinkGroup:
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         self._committing = False
-        if self._unsaid:
-            self._say()
+        if self._pending:
+            self._send()
 
     def close(self) -> None:
         """Leave the others alone with the partitions; the last positions are committed before."""
-        if self._unsaid:
-            self._say()
+        if self._pending:
+            self._send()
         self._consumer.close()
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from tsunagi.sink.base import SinkAwayError
-from tsunagi.sink.lake import LakeFiles, by_day, together
+from tsunagi.sink.lake import LakeFiles, together
 from tsunagi.sink.rows import Place, SinkPosition
 from tsunagi.sink.spans import LakeSpan
 
@@ -45,16 +45,7 @@ class _File(NamedTuple):
 
 
 class ParquetFiles(LakeFiles):
-    """Writes files. The positions are in their names.
-
-    Args:
-        folder: the folder of the query's rows.
-        truths: that of late truths.
-    """
-
-    def __init__(self, folder: Path, truths: Path) -> None:
-        self._folder, self._truths = folder, truths
-        self._days: dict[Place, date] = {}  # the newest day of each partition that has a file
+    """Writes files. The positions are in their names."""
 
     def positions(self, places: Collection[Place]) -> Mapping[Place, SinkPosition]:
         by_place: dict[Place, list[_File]] = {place: [] for place in places}
@@ -72,21 +63,14 @@ class ParquetFiles(LakeFiles):
             self._recover(place, found[place].offset, files)
         return found
 
-    def store(self, place: Place, span: LakeSpan) -> None:
-        folder = self._truths if span.correcting else self._folder
-        days = by_day(span.parts)
+    def _append(self, folder: Path, days: Mapping[date, pa.Table], place: Place, span: LakeSpan) -> None:
         newest = max(days)
         for day, table in days.items():
             # The position counts from the last file on; what a kill leaves of those before it is removed at the start.
             upto = span.next if day == newest else span.first
             _write(folder / f"date={day}" / _name(place, span.topic_id, span.first, upto), table)
-        before = self._days.get(place, newest)
-        if newest > before:
-            self._merge(place, span.topic_id, before)
-        self._days[place] = max(newest, before)
 
     def _merge(self, place: Place, topic_id: str, day: date) -> None:
-        """Make one file of those of a day."""
         for folder in (self._folder, self._truths):
             there = _of_partition(folder / f"date={day}", place, topic_id)
             if len(there) < 2:

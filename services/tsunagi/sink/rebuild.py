@@ -30,12 +30,10 @@ LEVEL_RECORDS = 20
 """The new table is level when it is this many records behind, or fewer; the sink that takes it up writes the rest."""
 TELL_S = 5.0
 """Time between two lines about how far it is, in seconds."""
-
-
 _AGAIN = ("influxdb", "kafka", "own")
 """Kinds whose rows are the same when they are written again. `mqtt` and `webhook` would tell people once more."""
 _SLACK_S = 5.0
-"""So much longer than a session is a group waited for, in seconds."""
+"""A rebuild waits until a sink's group has no members. It waits for a session and this many seconds, then gives up."""
 
 
 class RebuildError(RuntimeError):
@@ -72,10 +70,7 @@ def _go_back(settings: Settings, wanted: SinkSettings, since: datetime, tell: Ca
     followed = TableFollower(log, settings)
     try:
         topics = [feed.topic for feed in feeds_for(wanted.query, settings, followed.poll)[1]]
-        begin = _beginnings(log, topics, round(since.timestamp() * 1e6), tell)
-        reader = log.reader()
-        ends = {place: reader.range(*place)[1] for place in begin}
-        reader.close()
+        begin, records = _beginnings(log, topics, since, tell)
     finally:
         followed.close()
     deadline = time.monotonic() + SESSION_S + _SLACK_S
@@ -88,16 +83,16 @@ def _go_back(settings: Settings, wanted: SinkSettings, since: datetime, tell: Ca
             tell(str(error))
             time.sleep(TELL_S)
         else:
-            return sum(ends[place] - position.offset for place, position in begin.items())
+            return records
 
 
 def _new_table(settings: Settings, wanted: SinkSettings, since: datetime, tell: Callable[[str], None]) -> int:
     """Make a table anew and put it in the place of the one in use; return how many rows were written."""
     from tsunagi.sink.postgres import PostgresSink
 
+    name = wanted.name
     sink = PostgresSink(wanted, SUFFIX)
     held = sink.name.removesuffix(SUFFIX)
-    name = wanted.name
     log = tool_log(settings, f"sink-{name}{SUFFIX}")
     followed = TableFollower(log, settings)
 
@@ -105,7 +100,7 @@ def _new_table(settings: Settings, wanted: SinkSettings, since: datetime, tell: 
         names, found = feeds_for(wanted.query, settings, followed.poll)
         return names, [_Since(feed, since) for feed in found]
 
-    begin = _beginnings(log, [feed.topic for feed in feeds()[1]], round(since.timestamp() * 1e6), tell)
+    begin, _ = _beginnings(log, [feed.topic for feed in feeds()[1]], since, tell)
     try:
         sink.open()
         sink.begin(held, since, begin)
@@ -148,22 +143,24 @@ def _until_level(runner: SinkRunner, stop: StopFlag, tell: Callable[[str], None]
 
 
 def _beginnings(
-    log: Log, topics: Collection[str], from_us: int, tell: Callable[[str], None]
-) -> dict[Place, SinkPosition]:
-    """Return where the records begin that were appended from a time on."""
+    log: Log, topics: Collection[str], since: datetime, tell: Callable[[str], None]
+) -> tuple[dict[Place, SinkPosition], int]:
+    """Return where the records begin that were appended from a time on, and how many there are."""
     reader = log.reader()
-    found = {}
+    found, records = dict[Place, SinkPosition](), 0
+    from_us = round(since.timestamp() * 1e6)
     try:
         for topic in topics:
             for partition in range(log.partitions(topic)):
                 low, high = range_of(reader, topic, partition)
                 offset = offset_from(reader, topic, partition, (low, high), from_us) if low < high else low
                 found[topic, partition] = SinkPosition(offset, log.topic_id(topic))
+                records += high - offset
                 if offset == low > 0:
                     tell(f"{topic}/{partition}: the log begins at offset {low}, perhaps after that time")
     finally:
         reader.close()
-    return found
+    return found, records
 
 
 class _Everything:

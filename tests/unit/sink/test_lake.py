@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 
 import duckdb
@@ -187,7 +188,7 @@ class Disk:
         self.full_before = self.full_after = 0
         for module, name in (("parquet", "_write"), ("delta", "write_deltalake")):
             target = f"tsunagi.sink.{module}.{name}"
-            monkeypatch.setattr(target, self._guarded(pytest.importorskip(f"tsunagi.sink.{module}"), name))
+            monkeypatch.setattr(target, self._guarded(import_module(f"tsunagi.sink.{module}"), name))
 
     def _guarded(self, module: object, name: str) -> Callable[..., object]:
         stored = getattr(module, name)
