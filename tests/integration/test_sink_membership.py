@@ -61,3 +61,26 @@ def test_partitions_come_back_after_the_broker_was_away_for_longer_than_a_sessio
         other.close()
     finally:
         log.close()
+
+
+def test_positions_are_told_while_a_member_that_hangs_keeps_others_from_joining(broker: Broker) -> None:
+    settings = KafkaSettings(servers=broker.servers)
+    log = KafkaLog(settings, client_id="test")
+    log.ensure_topics(Settings(kafka=settings, spark=SparkSettings(cores=2)))
+    log.close()
+    position = SinkPosition(7, "an id")
+    hangs = SinkGroup(settings, "out", "hangs", [RESULTS])
+    deadline = time.monotonic() + PATIENCE_S
+    while hangs.places != PLACES:
+        assert time.monotonic() < deadline, f"places: {hangs.places}"
+        hangs.poll(0.02)
+    hangs.commit({(RESULTS, 0): position})
+    hangs.poll(1.0)
+    joins = SinkGroup(settings, "out", "joins", [RESULTS])
+    try:
+        joins.poll(2.0)
+        assert joins.places == frozenset()
+        assert joins.committed(PLACES) == {(RESULTS, 0): position}
+    finally:
+        hangs.close()
+        joins.close()

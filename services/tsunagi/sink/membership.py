@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
@@ -47,18 +48,32 @@ def set_positions(settings: KafkaSettings, sink: str, positions: Mapping[Place, 
         for (topic, partition), (offset, topic_id) in positions.items()
     ]
     wanted = ConsumerGroupTopicPartitions(group_of(settings, sink), offsets)
-    admin = make_client(AdminClient, client_options(settings) | dict(settings.options))
+    admin = _admin_of(settings)
     try:
-        (future,) = admin.alter_consumer_group_offsets([wanted], request_timeout=_ASK_S).values()
-        done = future.result(timeout=2 * _ASK_S)
-        faults = [item.error for item in done.topic_partitions or () if item.error is not None]
+        _answer(admin.alter_consumer_group_offsets([wanted], request_timeout=_ASK_S))
     except KafkaException as error:
-        faults = [error.args[0]]
-    if not faults:
-        return
-    if faults[0].code() in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP):
-        raise GroupInUseError(f"sink {sink}: an instance runs, or was killed just now: stop it first")
-    raise LogError(said(faults[0]))
+        if error.args[0].code() in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP):
+            told = f"sink {sink}: an instance runs, or was killed just now: stop it first"
+            raise GroupInUseError(told) from None
+        raise LogError(said(error)) from None
+
+
+def _admin_of(settings: KafkaSettings) -> AdminClient:
+    return make_client(AdminClient, client_options(settings) | dict(settings.options))
+
+
+def _answer(asked: Mapping[str, Future[ConsumerGroupTopicPartitions]]) -> list[TopicPartition]:
+    """Wait for the answer about one group.
+
+    Raises:
+        KafkaException: the cluster does not answer, or refuses the group or one of the partitions.
+    """
+    (future,) = asked.values()
+    found = future.result(timeout=2 * _ASK_S).topic_partitions or []
+    for item in found:
+        if item.error is not None:
+            raise KafkaException(item.error)
+    return found
 
 
 class SinkGroup:
@@ -82,9 +97,10 @@ class SinkGroup:
         self._committing = False  # the client takes part in no group again before all of its commits have ended
         self._pending: dict[Place, SinkPosition] = {}  # positions for the commit after the one that is under way
         self._prefix = settings.prefix
+        self._group = group_of(settings, sink)
         options: dict[str, Any] = {
             "client.id": member,
-            "group.id": group_of(settings, sink),
+            "group.id": self._group,
             "group.instance.id": member,
             "session.timeout.ms": round(SESSION_S * 1000),
             "heartbeat.interval.ms": round(SESSION_S * 250),
@@ -94,6 +110,7 @@ class SinkGroup:
             "on_commit": self._on_commit,
             "queued.min.messages": 1,
         }
+        self._admin = _admin_of(settings)
         self._consumer = make_client(Consumer, client_options(settings) | options | dict(settings.options))
         self._consumer.subscribe(
             [settings.prefix + topic for topic in topics],
@@ -123,12 +140,18 @@ class SinkGroup:
     def committed(self, places: Collection[Place]) -> dict[Place, SinkPosition]:
         """Return the positions of partitions that the group keeps, as far as it has any.
 
+        A client of its own asks for them. Kafka answers the questions of a connection in their order, and a member that
+        joins has its answer only when all others have joined too, which takes minutes when one of them hangs.
+
         Raises:
-            LogError: the cluster does not answer.
+            LogError: the cluster does not answer, or refuses.
         """
+        if not places:
+            return {}
         wanted = [TopicPartition(self._prefix + topic, partition) for topic, partition in places]
+        asked = [ConsumerGroupTopicPartitions(self._group, wanted)]
         try:
-            found = self._consumer.committed(wanted, timeout=_ASK_S) if wanted else []
+            found = _answer(self._admin.list_consumer_group_offsets(asked, request_timeout=_ASK_S))
         except KafkaException as error:
             raise LogError(said(error)) from None
         return {
