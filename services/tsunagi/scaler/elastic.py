@@ -25,7 +25,8 @@ from tsunagi.scaler.fleet_metrics import SlotGauges
 from tsunagi.scaler.handover import PREPARE, Pair
 from tsunagi.scaler.launcher import Launcher
 from tsunagi.scaler.launcher_thread import LauncherThread
-from tsunagi.scaler.load import MEASURE_S, Delays, Saturation, SlotLoad, SlotView
+from tsunagi.scaler.load import Delays, Saturation, SlotLoad, SlotView
+from tsunagi.scaler.pace import between_figures
 from tsunagi.scaler.planner import Planner
 from tsunagi.scaler.policy import HOUR_S, PolicySettings, WorkerType
 from tsunagi.scaler.policy_by_name import make_policy
@@ -92,7 +93,7 @@ class Elastic:
         self._saturated: dict[str, float] = {}
         self._slo_s = scaler.slo_s
         self._late = 0.0
-        self._measured_at = now - MEASURE_S
+        self._measured_at = now - between_figures(len(self.views))
         self._counted: Counter[str] = Counter()
         self._by_hand = False
         self._asked: dict[str, int] | None = None  # what the policy has asked for last in `plan`
@@ -164,10 +165,11 @@ class Elastic:
         todo = self.rescale.step(self._standing(alive), running, self._known(alive), now)
         self._carry_out(todo, now)
         self._planner.usable = todo.usable
-        measuring = now - self._measured_at >= MEASURE_S
+        since_s = now - self._measured_at
+        measuring = since_s >= between_figures(len(self.views))
         if measuring:
             self._measured_at = now
-            self._measure(alive, now)
+            self._measure(alive, now, since_s)
         self._place(alive, todo, now)
         if measuring:
             self._export(alive, todo)
@@ -257,8 +259,8 @@ class Elastic:
                 self._logger.info("stopping a worker", node=name, type=self.rescale.kind(name))
                 metrics.STOPS.inc()
 
-    def _measure(self, alive: Mapping[str, Heartbeat], now: float) -> None:
-        before, self.views = self.views, {slot: load.view(now) for slot, load in self._loads.items()}
+    def _measure(self, alive: Mapping[str, Heartbeat], now: float, since_s: float) -> None:
+        before, self.views = self.views, {slot: load.view(now, since_s) for slot, load in self._loads.items()}
         for slot, view in self.views.items():
             self._late += (view.served - before[slot].served) * view.late_share(self._slo_s)
         self._saturation.update(alive, self.views, now)

@@ -1,4 +1,4 @@
-"""Nodes and slots as the scaler sees them, published once a second as metrics and as Prometheus' list of targets."""
+"""Nodes and slots as the scaler sees them, published as metrics and as Prometheus' list of targets."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.log import Record
 from tsunagi.runtime.messages import Ack, Heartbeat
 from tsunagi.runtime.settings import Settings
+from tsunagi.scaler.pace import between_figures
 from tsunagi.scaler.roster import Node, Roster, targets
 from tsunagi.scaler.watch import SlotMonitor, by_slot
-
-REFRESH_S = 1.0
-"""Shortest time between two updates of metrics and targets, in seconds."""
 
 
 class SlotGauges:
@@ -66,7 +64,7 @@ class FleetMetrics:
             self._monitors[body.slot].on_ack(ack, record.appended_us, self._at(record, old=old), old=old)
 
     def export(self, alive: Mapping[str, Heartbeat], now: float) -> None:
-        """Update metrics and targets, at most once in `REFRESH_S`.
+        """Update metrics and targets, if it is time (`tsunagi.scaler.pace`).
 
         Args:
             alive: the living workers, by name.
@@ -74,7 +72,7 @@ class FleetMetrics:
         """
         if now < self._next_at:
             return
-        self._next_at = now + REFRESH_S
+        self._next_at = now + between_figures(len(self._monitors))
         nodes = self._roster.nodes(now)
         self.targets = targets(nodes)
         self._export_nodes(nodes, now)

@@ -20,9 +20,6 @@ WINDOW_S = 10.0
 """Time over which the rate of a slot is measured, in seconds."""
 KEEP_S = 900.0
 """Ends of a slot's log are kept for this many seconds, which is therefore the longest delay that can be measured."""
-MEASURE_S = 1.0
-"""Time between two measurements of the slots by the scaler, in seconds. Each one counts for the time since the one
-before."""
 BUSY_S = 0.5
 """A worker is busy without a pause while one of its slots is behind by more than this, in seconds."""
 CLOCKS_S = 60.0
@@ -41,9 +38,10 @@ class SlotView:
         rate: tuples/s that have arrived in the last `WINDOW_S`.
         backlog: number of tuples in the log that the owner has not processed.
         delay_s: how long the oldest of them has been in the log.
-        wait_s: longest wait of a record in the last second, from its append to its reading by the owner. An owner that
-            stalled does not report that it was behind, and is behind no longer when it reports again.
+        wait_s: longest wait of a record in the last `over_s`, from its append to its reading by the owner. An owner
+            that stalled does not report that it was behind, and is behind no longer when it reports again.
         arrived, served: number of tuples that have arrived and that were processed since the start.
+        over_s: time since the view before, in seconds.
     """
 
     rate: float = 0.0
@@ -52,13 +50,14 @@ class SlotView:
     wait_s: float = 0.0
     arrived: float = 0.0
     served: float = 0.0
+    over_s: float = 1.0
 
     def late_share(self, slo_s: float) -> float:
-        """Return the share of the tuples of the last second that were processed later than `slo_s`.
+        """Return the share of the tuples of the last `over_s` that were processed later than `slo_s`.
 
         While the owner is behind by more than that, it is all of them; after a stall, those that came at its beginning.
         """
-        return 1.0 if self.delay_s > slo_s else min(1.0, max(0.0, self.wait_s - slo_s) / MEASURE_S)
+        return 1.0 if self.delay_s > slo_s else min(1.0, max(0.0, self.wait_s - slo_s) / self.over_s)
 
 
 class SlotLoad:
@@ -67,6 +66,7 @@ class SlotLoad:
     def __init__(self) -> None:
         self._ends: deque[tuple[float, int, float]] = deque()  # (time, end of the log, tuples arrived until then)
         self._waits: deque[tuple[float, int]] = deque()  # (time, wait in microseconds by the owner's clock)
+        self._short: deque[tuple[float, int]] = deque()  # those of them that no later one is as short as
         self._epoch = 0
         self._end = -1
         self._position = -1
@@ -99,23 +99,33 @@ class SlotLoad:
         if part.epoch > self._epoch:
             self._epoch = part.epoch
             self._waits.clear()  # another owner has another clock
+            self._short.clear()
         if part.wait_us and part.epoch == self._epoch:
             self._waits.append((now, part.wait_us))
-            while now - self._waits[0][0] > CLOCKS_S:
-                self._waits.popleft()
+            while self._short and self._short[-1][1] >= part.wait_us:
+                self._short.pop()
+            self._short.append((now, part.wait_us))
+            for kept in (self._waits, self._short):
+                while now - kept[0][0] > CLOCKS_S:
+                    kept.popleft()
 
-    def view(self, now: float) -> SlotView:
-        """Return the state of the slot."""
+    def view(self, now: float, over_s: float = 1.0) -> SlotView:
+        """Return the state of the slot.
+
+        Args:
+            over_s: time since the view before, in seconds.
+        """
         if not self._ends:
-            return SlotView()
+            return SlotView(over_s=over_s)
         left = max(0, self._end - self._position) if self._position >= 0 else 0
         return SlotView(
             rate=self._rate(now),
             backlog=left * self._record_tuples,
             delay_s=self._delay(now) if left else 0.0,
-            wait_s=self._wait(now),
+            wait_s=self._wait(now, over_s),
             arrived=self._arrived,
             served=self._served,
+            over_s=over_s,
         )
 
     def _rate(self, now: float) -> float:
@@ -123,9 +133,13 @@ class SlotLoad:
         at, _, arrived = self._ends[max(0, place - 1)]
         return (self._arrived - arrived) / (now - at) if now - at >= 1.0 else 0.0
 
-    def _wait(self, now: float) -> float:
-        recent = [wait_us for at, wait_us in self._waits if now - at <= MEASURE_S]
-        return (max(recent) - min(wait_us for _, wait_us in self._waits)) / 1e6 if recent else 0.0
+    def _wait(self, now: float, over_s: float) -> float:
+        longest = None
+        for at, wait_us in reversed(self._waits):
+            if now - at > over_s:
+                break
+            longest = wait_us if longest is None else max(longest, wait_us)
+        return 0.0 if longest is None else (longest - self._short[0][1]) / 1e6
 
     def _delay(self, now: float) -> float:
         """Return how long the log has held a record that the owner has not processed, in seconds."""

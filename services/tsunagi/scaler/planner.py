@@ -40,6 +40,7 @@ class Planner:
         cells: how the slots are divided. A slot's owner and its secondary are of its cell where they can be.
 
     Attributes:
+        slots: as above, or more, if some were added.
         cells: as above.
         handover: moves slots to where they should be.
         usable: workers that may be given slots; None means all.
@@ -48,7 +49,7 @@ class Planner:
     def __init__(
         self, slots: int, workers: int, dead_s: float, patience_s: float, detector: Detector, cells: Cells = ONE
     ) -> None:
-        self._slots = slots
+        self.slots = slots
         self._workers = workers
         self._dead_s = dead_s
         self._patience_s = patience_s
@@ -68,7 +69,7 @@ class Planner:
 
     def grow(self, slots: int) -> None:
         """Take note that there are so many slots, or more."""
-        self._slots = max(self._slots, slots)
+        self.slots = max(self.slots, slots)
 
     @property
     def assignments(self) -> Mapping[int, Assignment]:
@@ -138,7 +139,7 @@ class Planner:
             self._first_seen = now
         turn = self._turn(alive, now)
         wanted: list[Assignment] = []
-        for slot in range(self._slots):
+        for slot in range(self.slots):
             sent = self._sent.get(slot)
             if (sent is not None and now - sent[1] < READ_BACK_S) or self._rests(slot, turn):
                 continue
@@ -165,7 +166,7 @@ class Planner:
             loads.add(slot, {wish.owner, wish.secondary, owners.get(slot, "")})
         usable = {name for name in alive if self.usable is None or name in self.usable} or set(alive)
         fresh = {name for name in usable if self._detector.silence(name, now) < self._suspect_s}
-        share = 2 * self._slots / max(1, len(usable))
+        share = 2 * self.slots / max(1, len(usable))
         turn = _Turn(now, alive, owners, usable, fresh, loads, share + max(1.0, SLACK * share))
         if several:
             turn.first_owners = self._first_owners(turn)
@@ -189,7 +190,7 @@ class Planner:
 
     def _first_owners(self, turn: _Turn) -> dict[int, str]:
         """Spread the slots that have no assignment yet over the workers, once these are there."""
-        unplanned = [slot for slot in self.cells.in_turn(self._slots) if slot not in self._plan]
+        unplanned = [slot for slot in self.cells.in_turn(self.slots) if slot not in self._plan]
         if not unplanned or not turn.alive or self._first_seen is None:
             return {}
         if len(turn.alive) < self._workers and turn.now - self._first_seen < self._patience_s:

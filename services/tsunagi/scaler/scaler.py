@@ -27,6 +27,7 @@ from tsunagi.scaler.fleet_metrics import FleetMetrics
 from tsunagi.scaler.launchers import make_launcher
 from tsunagi.scaler.leadership import Leadership
 from tsunagi.scaler.mover import Mover
+from tsunagi.scaler.pace import between_looks
 from tsunagi.scaler.placing import budget_warning, place_sensors, with_slots
 from tsunagi.scaler.planner import Planner
 from tsunagi.scaler.policy_runner import Ponder, at_once
@@ -40,9 +41,6 @@ PATIENCE_S = 8.0
 """The first plan waits this many seconds for all workers, then it takes those that are there."""
 BEATS_BACK = 20_000
 """Heartbeats before the end of the topic that a starting scaler reads, so that it knows at once who is there."""
-REST_OF_SLOT_S = 50e-6
-"""Where there are several cells, the scaler rests between two looks at all slots: so many seconds for each slot, which
-takes some microseconds. So it looks once a second at 20,000 slots. What comes meanwhile is only taken in."""
 NODE = "scaler"
 """The name of all scalers. Of two that run, the one that began later acts."""
 
@@ -80,7 +78,7 @@ class Scaler:
         self.rivals = Leadership(NODE, incarnation, scaler.dead_s)
         self._reader = log.reader()
         cells = read_cells(log)
-        self._rest_s = REST_OF_SLOT_S * settings.slots.count if cells.count > 1 else 0.0
+        self._cells = cells
         self.planner = Planner(
             settings.slots.count, scaler.kept(settings.slots.count), scaler.dead_s, PATIENCE_S, self.detector, cells
         )
@@ -136,7 +134,7 @@ class Scaler:
             self._dispatch(record)
         now = self._clock.monotonic()
         if now >= self._looks_at:
-            self._looks_at = now + self._rest_s
+            self._looks_at = now + between_looks(self.planner.slots, self._cells.count)
             self._look(now)
         self._producer.poll()
         if self._fatal is not None:

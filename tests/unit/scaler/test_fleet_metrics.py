@@ -1,4 +1,4 @@
-"""Nodes and slots as metrics, refreshed once a second."""
+"""Nodes and slots as metrics, made anew once a second, and less often where slots are many."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tsunagi.runtime.clock import Clock
 from tsunagi.runtime.log import ACKS, HEARTBEATS, Record
 from tsunagi.runtime.messages import Ack, Heartbeat, Level0Ack, Level1Ack
 from tsunagi.runtime.settings import KafkaSettings, Settings, SlotsSettings, StepsSettings
-from tsunagi.scaler.fleet_metrics import REFRESH_S, FleetMetrics
+from tsunagi.scaler.fleet_metrics import FleetMetrics
+from tsunagi.scaler.pace import between_figures
 from tsunagi.scaler.roster import FORGET_S
 
 
@@ -72,7 +73,7 @@ def test_targets_and_ages_follow_the_heartbeats(outside: FleetMetrics, clock: Fa
     assert [group["labels"]["node"] for group in json.loads(outside.targets)] == ["edge-1", "edge-2"]
     assert sample("tsunagi_heartbeat_age_seconds", node="edge-2", role="edge") == 30.0
     outside.on_heartbeat(beat("edge-1", leaving=True), record(HEARTBEATS, clock.now), old=False)
-    clock.now += REFRESH_S
+    clock.now += between_figures(1)
     outside.export({}, clock.monotonic())
     assert [group["labels"]["node"] for group in json.loads(outside.targets)] == ["edge-2"]
     assert sample("tsunagi_heartbeat_age_seconds", node="edge-1", role="edge") is None
@@ -113,5 +114,18 @@ def test_refused_heartbeats_are_counted(outside: FleetMetrics, clock: FakeClock)
     before = sample("tsunagi_heartbeats_refused_total", reason="name") or 0.0
     outside.on_heartbeat(beat("a/b"), record(HEARTBEATS, clock.now), old=False)
     outside.export({}, clock.monotonic())
-    outside.export({}, clock.monotonic() + 2 * REFRESH_S)
+    outside.export({}, clock.monotonic() + 2 * between_figures(1))
     assert sample("tsunagi_heartbeats_refused_total", reason="name") == before + 1
+
+
+@pytest.mark.parametrize(("slots", "updates"), [(20, 8), (5_000, 8), (20_000, 2)])
+def test_metrics_of_many_slots_are_made_anew_less_often(slots: int, updates: int, clock: FakeClock) -> None:
+    outside = FleetMetrics(Settings(slots=SlotsSettings(count=slots)), clock)
+    made = 0
+    for _ in range(80):
+        before = outside.targets
+        outside.on_heartbeat(beat(f"edge-{clock.now}"), record(HEARTBEATS, clock.now), old=False)
+        outside.export({}, clock.monotonic())
+        made += outside.targets is not before
+        clock.now += 0.1
+    assert made == updates

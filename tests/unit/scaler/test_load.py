@@ -82,6 +82,16 @@ def test_an_owner_that_stalled_is_seen_when_it_is_heard_again_whatever_its_clock
     assert load.view(4.4).wait_s == 0.0
 
 
+def test_the_longest_wait_is_that_since_the_view_before() -> None:
+    load = SlotLoad()
+    for turn, wait_ms in enumerate((1, 90, 1, 1, 1)):
+        load.on_beat(SlotBeat(slot=0, role="primary", epoch=1, position=turn, wait_us=1000 * wait_ms), float(turn))
+    assert load.view(4.5, over_s=1.0).wait_s == 0.0
+    seldom = load.view(4.5, over_s=4.0)
+    assert seldom.wait_s == pytest.approx(0.089)
+    assert seldom.late_share(0.049) == pytest.approx(0.04 / 4)
+
+
 def test_of_a_stall_that_is_over_those_are_late_that_came_in_its_beginning() -> None:
     assert SlotView(delay_s=3.0, wait_s=0.1).late_share(2.0) == 1.0
     assert SlotView(delay_s=0.1, wait_s=0.5).late_share(0.3) == pytest.approx(0.2)
