@@ -264,6 +264,8 @@ class MemoryReader:
                     found.append(record)
                     position = record.offset + 1
                 self._next[place] = position
+                if len(found) >= max_records:
+                    break
             if found:
                 self._lag_s = self._log.draw(self._log.network.fetch_s)
             return found

@@ -165,11 +165,10 @@ class Elastic:
         todo = self.rescale.step(self._standing(alive), running, self._known(alive), now)
         self._carry_out(todo, now)
         self._planner.usable = todo.usable
-        since_s = now - self._measured_at
-        measuring = since_s >= between_figures(len(self.views))
+        measuring = now - self._measured_at >= between_figures(len(self.views))
         if measuring:
             self._measured_at = now
-            self._measure(alive, now, since_s)
+            self._measure(alive, now)
         self._place(alive, todo, now)
         if measuring:
             self._export(alive, todo)
@@ -259,8 +258,8 @@ class Elastic:
                 self._logger.info("stopping a worker", node=name, type=self.rescale.kind(name))
                 metrics.STOPS.inc()
 
-    def _measure(self, alive: Mapping[str, Heartbeat], now: float, since_s: float) -> None:
-        before, self.views = self.views, {slot: load.view(now, since_s) for slot, load in self._loads.items()}
+    def _measure(self, alive: Mapping[str, Heartbeat], now: float) -> None:
+        before, self.views = self.views, {slot: load.view(now) for slot, load in self._loads.items()}
         for slot, view in self.views.items():
             self._late += (view.served - before[slot].served) * view.late_share(self._slo_s)
         self._saturation.update(alive, self.views, now)

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from tsunagi.runtime.messages import Heartbeat, SlotBeat
 
@@ -18,8 +19,9 @@ LOOK_S = 0.1
 """Shortest time between two kept ends of a slot's log, in seconds: it bounds the memory that they take."""
 WINDOW_S = 10.0
 """Time over which the rate of a slot is measured, in seconds."""
-KEEP_S = 900.0
-"""Ends of a slot's log are kept for this many seconds, which is therefore the longest delay that can be measured."""
+MAX_ENDS = 256
+"""Most ends of a slot's log that are kept. Beyond it every second one is dropped: a long delay is then known less
+exactly, by a hundredth of it."""
 BUSY_S = 0.5
 """A worker is busy without a pause while one of its slots is behind by more than this, in seconds."""
 CLOCKS_S = 60.0
@@ -38,8 +40,9 @@ class SlotView:
         rate: tuples/s that have arrived in the last `WINDOW_S`.
         backlog: number of tuples in the log that the owner has not processed.
         delay_s: how long the oldest of them has been in the log.
-        wait_s: longest wait of a record in the last `over_s`, from its append to its reading by the owner. An owner
-            that stalled does not report that it was behind, and is behind no longer when it reports again.
+        wait_s: longest wait of a record that was heard of since the view before, from its append to its reading by the
+            owner. An owner that stalled does not report that it was behind, and is behind no longer when it reports
+            again.
         arrived, served: number of tuples that have arrived and that were processed since the start.
         over_s: time since the view before, in seconds.
     """
@@ -64,9 +67,13 @@ class SlotLoad:
     """The load of one slot. Times are monotonic seconds of the caller's clock."""
 
     def __init__(self) -> None:
-        self._ends: deque[tuple[float, int, float]] = deque()  # (time, end of the log, tuples arrived until then)
-        self._waits: deque[tuple[float, int]] = deque()  # (time, wait in microseconds by the owner's clock)
-        self._short: deque[tuple[float, int]] = deque()  # those of them that no later one is as short as
+        # (time, end of the log, tuples arrived until then): those of the window, and those that the owner is behind
+        self._ends: deque[tuple[float, int, float]] = deque()
+        self._look_s = LOOK_S
+        # (time, wait in microseconds by the owner's clock): the waits that no later one was as short as
+        self._short: deque[tuple[float, int]] = deque()
+        self._longest: int | None = None  # wait since the view before
+        self._viewed_at: float | None = None
         self._epoch = 0
         self._end = -1
         self._position = -1
@@ -76,45 +83,56 @@ class SlotLoad:
 
     def on_beat(self, part: SlotBeat, now: float) -> None:
         """Take note of what a worker says about the slot: its owner, or a standby, which may know the end better."""
+        role, position = part.role, part.position
         self._record_tuples = part.record_tuples or self._record_tuples
-        if part.role == "primary":
+        if role == "primary":
             if self._position >= 0:
-                self._served += max(0, part.position - self._position) * self._record_tuples
-            self._position = max(part.position, self._position)
-            self._on_wait(part, now)
-        if part.role not in ("primary", "standby"):
+                self._served += max(0, position - self._position) * self._record_tuples
+            self._position = max(position, self._position)
+            self._on_wait(part.wait_us, part.epoch, now)
+        elif role != "standby":
             return
-        end = part.position + part.lag
+        end = position + part.lag
         if self._end < 0:
             self._end = end  # records from before the scaler's start have not just arrived
         elif end > self._end:
             self._arrived += (end - self._end) * self._record_tuples
             self._end = end
-        if not self._ends or now - self._ends[-1][0] >= LOOK_S:
-            self._ends.append((now, self._end, self._arrived))
-            while now - self._ends[0][0] > KEEP_S:
-                self._ends.popleft()
+        if not self._ends or now - self._ends[-1][0] >= self._look_s:
+            self._keep(now)
 
-    def _on_wait(self, part: SlotBeat, now: float) -> None:
-        if part.epoch > self._epoch:
-            self._epoch = part.epoch
-            self._waits.clear()  # another owner has another clock
-            self._short.clear()
-        if part.wait_us and part.epoch == self._epoch:
-            self._waits.append((now, part.wait_us))
-            while self._short and self._short[-1][1] >= part.wait_us:
-                self._short.pop()
-            self._short.append((now, part.wait_us))
-            for kept in (self._waits, self._short):
-                while now - kept[0][0] > CLOCKS_S:
-                    kept.popleft()
+    def _keep(self, now: float) -> None:
+        """Keep the end of the log, and drop ends that neither the rate nor the delay is taken from any more."""
+        ends, end = self._ends, self._end
+        if len(ends) > 1 and ends[-1][1] == ends[-2][1] == end:
+            ends.pop()  # of a time without records its beginning and its end say everything
+        ends.append((now, end, self._arrived))
+        while len(ends) > 1 and ends[1][0] <= now - WINDOW_S and ends[1][1] <= self._position:
+            ends.popleft()
+        if len(ends) > MAX_ENDS:
+            self._ends = deque(islice(ends, 0, None, 2))
+            self._look_s *= 2
+        elif len(ends) < MAX_ENDS // 4:
+            self._look_s = LOOK_S
 
-    def view(self, now: float, over_s: float = 1.0) -> SlotView:
-        """Return the state of the slot.
+    def _on_wait(self, wait_us: int, epoch: int, now: float) -> None:
+        if epoch > self._epoch:
+            self._epoch, self._longest = epoch, None
+            self._short.clear()  # another owner has another clock
+        if not wait_us or epoch != self._epoch:
+            return
+        self._longest = wait_us if self._longest is None else max(self._longest, wait_us)
+        short = self._short
+        while short and short[-1][1] >= wait_us:
+            short.pop()
+        short.append((now, wait_us))
+        while now - short[0][0] > CLOCKS_S:
+            short.popleft()
 
-        Args:
-            over_s: time since the view before, in seconds.
-        """
+    def view(self, now: float) -> SlotView:
+        """Return the state of the slot. The next view tells what has happened since this one."""
+        over_s = 1.0 if self._viewed_at is None or now <= self._viewed_at else now - self._viewed_at
+        longest, self._longest, self._viewed_at = self._longest, None, now
         if not self._ends:
             return SlotView(over_s=over_s)
         left = max(0, self._end - self._position) if self._position >= 0 else 0
@@ -122,24 +140,19 @@ class SlotLoad:
             rate=self._rate(now),
             backlog=left * self._record_tuples,
             delay_s=self._delay(now) if left else 0.0,
-            wait_s=self._wait(now, over_s),
+            wait_s=0.0 if longest is None else (longest - self._short[0][1]) / 1e6,
             arrived=self._arrived,
             served=self._served,
             over_s=over_s,
         )
 
     def _rate(self, now: float) -> float:
-        place = bisect_right(self._ends, now - WINDOW_S, key=lambda item: item[0])
-        at, _, arrived = self._ends[max(0, place - 1)]
+        begin = now - WINDOW_S
+        place = max(0, bisect_right(self._ends, begin, key=lambda item: item[0]) - 1)
+        at, _, arrived = self._ends[place]
+        if place + 1 < len(self._ends) and self._ends[place + 1][2] == arrived:
+            at = max(at, begin)  # nothing came between the two
         return (self._arrived - arrived) / (now - at) if now - at >= 1.0 else 0.0
-
-    def _wait(self, now: float, over_s: float) -> float:
-        longest = None
-        for at, wait_us in reversed(self._waits):
-            if now - at > over_s:
-                break
-            longest = wait_us if longest is None else max(longest, wait_us)
-        return 0.0 if longest is None else (longest - self._short[0][1]) / 1e6
 
     def _delay(self, now: float) -> float:
         """Return how long the log has held a record that the owner has not processed, in seconds."""

@@ -62,6 +62,7 @@ class Planner:
         # wishes that are written and not read back yet, with the time
         self._sent: dict[int, tuple[Assignment, float]] = {}
         self._plan: dict[int, Assignment] = {}
+        self._named: set[str] | None = None  # the answer of `named`, until a wish changes
         self._serial = 0
         self._first_seen: float | None = None
         self._claims: dict[str, tuple[Heartbeat, list[tuple[int, int]]]] = {}  # worker -> (slot, epoch) that it owns
@@ -83,6 +84,7 @@ class Planner:
 
     def on_assignment(self, assignment: Assignment) -> None:
         """Take note of an assignment that was read from `plan`: this scaler's own, or another one's."""
+        self._named = None
         self._serial = max(self._serial, assignment.serial)
         known = self._plan.get(assignment.slot)
         if known is None or assignment.serial > known.serial:
@@ -91,10 +93,12 @@ class Planner:
         if sent is not None and assignment.serial >= sent[0].serial:
             del self._sent[assignment.slot]
 
-    def named(self) -> set[str]:
+    def named(self) -> AbstractSet[str]:
         """Return the workers that the plan names."""
-        wishes = [*self._plan.values(), *(assignment for assignment, _ in self._sent.values())]
-        return {name for wish in wishes for name in (wish.owner, wish.secondary) if name}
+        if self._named is None:
+            wishes = [*self._plan.values(), *(assignment for assignment, _ in self._sent.values())]
+            self._named = {name for wish in wishes for name in (wish.owner, wish.secondary) if name}
+        return self._named
 
     def heard(self) -> set[str]:
         """Return the names of all workers that have ever sent a heartbeat."""
@@ -130,19 +134,26 @@ class Planner:
             return known
         return beat, [(part.slot, part.epoch) for part in beat.slots if part.role == "primary"]
 
-    def decide(self, now: float) -> list[Assignment]:
-        """Return the assignments to write now; none while this scaler's own heartbeats do not come back."""
+    def decide(self, now: float, alive: Mapping[str, Heartbeat] | None = None) -> list[Assignment]:
+        """Return the assignments to write now; none while this scaler's own heartbeats do not come back.
+
+        Args:
+            alive: the answer of `alive` now, if it is known.
+        """
         if not self._detector.settled(now):
             return []
-        alive = self.alive(now)
+        alive = self.alive(now) if alive is None else alive
         if self._first_seen is None and alive:
             self._first_seen = now
+        owners = self.owners(alive)
+        open_ = [
+            slot for slot in range(self.slots) if not self._waits(slot, now) and not self._rests(slot, alive, owners)
+        ]
+        if not open_:
+            return []
         turn = self._turn(alive, now)
         wanted: list[Assignment] = []
-        for slot in range(self.slots):
-            sent = self._sent.get(slot)
-            if (sent is not None and now - sent[1] < READ_BACK_S) or self._rests(slot, turn):
-                continue
+        for slot in open_:
             known, actual = self._plan.get(slot), turn.owners.get(slot, "")
             has = {known.owner, known.secondary, actual} if known is not None else set()
             turn.loads.add(slot, has, -1)
@@ -152,7 +163,7 @@ class Planner:
                 owner, secondary, reason = wish
                 assignment = Assignment(slot=slot, owner=owner, secondary=secondary, serial=self._serial, reason=reason)
                 wanted.append(assignment)
-                self._sent[slot] = assignment, now
+                self._sent[slot], self._named = (assignment, now), None
                 self.handover.begun(assignment, now)
                 has = {secondary} if slot in turn.counted else {owner, secondary, actual}
             turn.loads.add(slot, has)
@@ -178,13 +189,18 @@ class Planner:
             turn.loads, turn.more = loads, Counter(turn.first_owners.values())
         return turn
 
-    def _rests(self, slot: int, turn: _Turn) -> bool:
+    def _waits(self, slot: int, now: float) -> bool:
+        """Return whether a wish for a slot was written just now, and has not come back from `plan` yet."""
+        sent = self._sent.get(slot)
+        return sent is not None and now - sent[1] < READ_BACK_S
+
+    def _rests(self, slot: int, alive: Mapping[str, Heartbeat], owners: Mapping[int, str]) -> bool:
         """Return whether a slot is where the plan and its goal have it, so that there is nothing to wish."""
         known = self._plan.get(slot)
-        if known is None or known.reason == MOVE or known.secondary not in turn.alive:
+        if known is None or known.reason == MOVE or known.secondary not in alive:
             return False
         pair = Pair(known.owner, known.secondary)
-        if turn.owners.get(slot) != pair.owner or pair.owner == pair.secondary:
+        if owners.get(slot) != pair.owner or pair.owner == pair.secondary:
             return False
         return self.handover.at_rest(slot, pair)
 

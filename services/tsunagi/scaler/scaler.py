@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 
 from structlog.stdlib import BoundLogger
@@ -151,7 +152,7 @@ class Scaler:
             self._move_on(self._placement, now)
         if leads and self.detector.settled(now):
             self.elastic.turn(alive, now)  # first, since it drops the goal of a slot that was taken over
-            self._plan(now)
+            self._plan(alive, now)
             asked = self.elastic.ask(alive, self._steady.now_us() / 1e6)
             if asked is not None:
                 self._write("workers", Plan(version=VERSION, workers=asked, serial=self._words.next("workers")))
@@ -160,8 +161,8 @@ class Scaler:
         metrics.PLAN_SERIAL.set(self.planner.serial)
         self.outside.export(alive, now)
 
-    def _plan(self, now: float) -> None:
-        for assignment in self.planner.decide(now):
+    def _plan(self, alive: Mapping[str, Heartbeat], now: float) -> None:
+        for assignment in self.planner.decide(now, alive):
             self._logger.info(
                 "plan",
                 slot=assignment.slot,

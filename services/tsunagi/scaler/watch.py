@@ -24,7 +24,7 @@ SPARK = "spark"
 """Node name in the acknowledgements of Spark."""
 MARK_S = 0.5
 """Shortest time between two marks, in seconds. A mark says which output was the last one at what time."""
-MAX_MARKS = 2048
+MAX_MARKS = 256
 """Most marks that are kept. Beyond it every second one is dropped: a long lag is then known less exactly."""
 
 

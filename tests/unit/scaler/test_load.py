@@ -9,7 +9,7 @@ import pytest
 from tsunagi.runtime.messages import Heartbeat, SlotBeat
 from tsunagi.runtime.settings import ScalerSettings, SizeSettings
 from tsunagi.scaler.capacity import BOUNDS, LEAST, SAFE, Capacities
-from tsunagi.scaler.load import KEEP_S, Delays, Saturation, SlotLoad, SlotView, WorkerLatency
+from tsunagi.scaler.load import LOOK_S, MAX_ENDS, WINDOW_S, Delays, Saturation, SlotLoad, SlotView, WorkerLatency
 
 TUPLES = 10.0
 
@@ -86,10 +86,13 @@ def test_the_longest_wait_is_that_since_the_view_before() -> None:
     load = SlotLoad()
     for turn, wait_ms in enumerate((1, 90, 1, 1, 1)):
         load.on_beat(SlotBeat(slot=0, role="primary", epoch=1, position=turn, wait_us=1000 * wait_ms), float(turn))
-    assert load.view(4.5, over_s=1.0).wait_s == 0.0
-    seldom = load.view(4.5, over_s=4.0)
+        if not turn:
+            load.view(0.5)
+    seldom = load.view(4.5)
     assert seldom.wait_s == pytest.approx(0.089)
     assert seldom.late_share(0.049) == pytest.approx(0.04 / 4)
+    load.on_beat(SlotBeat(slot=0, role="primary", epoch=1, position=5, wait_us=1000), 5.0)
+    assert load.view(5.5).wait_s == 0.0
 
 
 def test_of_a_stall_that_is_over_those_are_late_that_came_in_its_beginning() -> None:
@@ -98,11 +101,41 @@ def test_of_a_stall_that_is_over_those_are_late_that_came_in_its_beginning() -> 
     assert SlotView(delay_s=0.1, wait_s=0.2).late_share(0.3) == 0.0
 
 
-def test_the_history_does_not_grow_for_ever() -> None:
+@pytest.mark.parametrize("every_s", [0.1, 1.0])
+def test_what_is_kept_of_a_slot_that_keeps_up_is_its_window(every_s: float) -> None:
     load = SlotLoad()
-    for turn in range(3 * round(KEEP_S)):
-        load.on_beat(part(turn, 0), float(turn))
-    assert len(load._ends) <= KEEP_S + 2
+    for turn in range(5000):
+        load.on_beat(part(turn, 0), turn * every_s)
+        load.on_beat(part(turn, 1, "standby"), (turn + 0.5) * every_s)
+    assert load.view(5000 * every_s).rate == pytest.approx(TUPLES / every_s, rel=0.05)
+    assert len(load._ends) <= WINDOW_S / LOOK_S + 3
+    assert len(load._ends) <= 2 * (WINDOW_S / every_s + 3)
+
+
+def test_a_delay_of_hours_is_known_and_costs_little_memory() -> None:
+    load, hours = SlotLoad(), 3
+    for second in range(3600 * hours):
+        load.on_beat(part(second, second), float(second))  # two records come in a second, and one is served
+    view = load.view(3600.0 * hours - 1)
+    assert view.delay_s == pytest.approx(1800.0 * hours, rel=0.02)
+    assert view.rate == pytest.approx(2 * TUPLES, rel=0.05)
+    assert len(load._ends) <= MAX_ENDS
+    for second in range(1000):  # it has caught up
+        load.on_beat(part(10**6 + 2 * second, 0), 3600.0 * hours + second)
+    view = load.view(3600.0 * hours + 999)
+    assert view.delay_s == 0.0
+    assert view.rate == pytest.approx(2 * TUPLES, rel=0.05)
+
+
+def test_after_a_rest_the_rate_is_that_of_the_window() -> None:
+    load = SlotLoad()
+    for second in range(1000):
+        load.on_beat(part(7, 0), float(second))
+    assert load.view(999.0).rate == 0.0
+    for second in range(1000, 1005):
+        load.on_beat(part(7 + 10 * (second - 999), 0), float(second))
+    assert load.view(1004.0).rate == pytest.approx(5 * TUPLES)
+    assert len(load._ends) < 20
 
 
 def saturated(rate: float, served: float, seconds: float) -> dict[str, float]:
