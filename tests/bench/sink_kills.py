@@ -4,10 +4,12 @@
     python -m tests.bench.sink_kills --kind mqtt --out out/sink-mqtt.json
 
 Rows come at `--rate`. The sink and its target are killed `--kills` times each (SIGKILL, in turn), each time once rows
-come again; then the broker of Kafka is away for ten seconds. In the end all rows are compared with what was written.
-One JSON object comes out:
+come again. Then the password of the target is another one for ten seconds; with `--disk`, a directory on a small file
+system of its own that the target gets, the disk is full for ten seconds; the broker of Kafka is away for ten seconds.
+In the end all rows are compared with what was written. One JSON object comes out:
 
     kills, rows, seconds       of each kind; rows written; time from the first row until the target had all
+    faults                     what the sink said while the password was another, and while the disk was full
     missing, extra, wrong      of the rows that the target has
     again                      mqtt: messages that came more than once, all with the same bytes
     met                        whether nothing is missing, extra or wrong
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -29,8 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import outcome
-from tests.bench.sink import AWAY_S, PATIENCE_S, compared, tell
-from tests.integration.influxdb import DATABASE, Influx
+from tests.bench.sink import AWAY_S, FILLER, PATIENCE_S, compared, full, tell
+from tests.integration.influxdb import DATABASE, USER, Influx
 from tests.integration.receivers import Subscriber
 from tests.integration.sinks import SENSORS, SinkWorld, moment, query_block
 from tests.integration.test_edge_mqtt import Mosquitto
@@ -38,6 +41,8 @@ from tsunagi.broker.broker import Broker
 from tsunagi.broker.checks import free_port
 from tsunagi.runtime.settings import KafkaSettings
 
+FIRST, SECOND = "seven words", "eight words"
+"""The password, and the one after it."""
 QUIET_S = 20.0
 """When nothing has come for so long, nothing more will."""
 
@@ -48,6 +53,10 @@ class Target(ABC):
     sink: dict[str, Any]
     world: SinkWorld
 
+    def __init__(self, work: Path) -> None:
+        self.secret = work / "secret"
+        self.secret.write_text(FIRST, encoding="utf-8")
+
     @abstractmethod
     def write(self) -> None:
         """Append a step of `SENSORS` rows."""
@@ -55,6 +64,10 @@ class Target(ABC):
     @abstractmethod
     def restart(self) -> None:
         """Kill the target and start it again."""
+
+    @abstractmethod
+    def change(self) -> None:
+        """Have the target want the password `SECOND` from now on."""
 
     @abstractmethod
     def count(self) -> int:
@@ -76,10 +89,12 @@ class Target(ABC):
 class InfluxTarget(Target):
     """Readings with their truths."""
 
-    def __init__(self, work: Path) -> None:
-        self._server = Influx(work / "influxdb")
+    def __init__(self, work: Path, data: Path) -> None:
+        super().__init__(work)
+        self._server = Influx(data / "influxdb", FIRST)
         self._server.start()
-        self.sink = {"name": "out", "kind": "influxdb", "influxdb": {"url": self._server.url, "database": DATABASE}}
+        wanted = {"url": self._server.url, "database": DATABASE, "user": USER, "secret_file": str(self.secret)}
+        self.sink = {"name": "out", "kind": "influxdb", "influxdb": wanted}
 
     def write(self) -> None:
         self.world.write(1)
@@ -87,6 +102,9 @@ class InfluxTarget(Target):
     def restart(self) -> None:
         self._server.kill()
         self._server.start()
+
+    def change(self) -> None:
+        self._server.change(SECOND)
 
     def count(self) -> int:
         found = self._server.ask("SELECT count(value) FROM readings")
@@ -105,13 +123,24 @@ class InfluxTarget(Target):
 class MqttTarget(Target):
     """Rows of a query, and a subscriber that is there from the first one on."""
 
-    def __init__(self, work: Path) -> None:
-        # Without these two limits the broker holds back what a subscriber has not acknowledged.
-        self._broker = Mosquitto(work, "allow_anonymous true", "max_inflight_messages 0")
+    def __init__(self, work: Path, data: Path) -> None:
+        super().__init__(work)
+        self._users = work / "users"
+        self._users.touch(0o600)
+        self._set("plant", FIRST)
+        self._set("reader", FIRST)
+        # Without the last limit the broker holds back what a subscriber has not acknowledged.
+        self._broker = Mosquitto(
+            data, "allow_anonymous false", f"password_file {self._users}", "max_inflight_messages 0"
+        )
         self._broker.start()
-        self._subscriber = Subscriber(self._broker.port, "tsunagi/#")
+        self._subscriber = Subscriber(self._broker.port, "tsunagi/#", ("reader", FIRST))
         self._written: dict[str, float] = {}
-        self.sink = {"name": "out", "kind": "mqtt", "query": "alarms", "mqtt": {"port": self._broker.port}}
+        wanted = {"port": self._broker.port, "username": "plant", "password_file": str(self.secret)}
+        self.sink = {"name": "out", "kind": "mqtt", "query": "alarms", "mqtt": wanted}
+
+    def _set(self, user: str, password: str) -> None:
+        subprocess.run(["mosquitto_passwd", "-b", str(self._users), user, password], check=True)
 
     def write(self) -> None:
         step = self.world.step
@@ -125,6 +154,10 @@ class MqttTarget(Target):
     def restart(self) -> None:
         self._broker.kill()
         self._broker.start()
+
+    def change(self) -> None:
+        self._set("plant", SECOND)
+        self.restart()
 
     def count(self) -> int:
         return len(self._subscriber.names())
@@ -150,8 +183,8 @@ class MqttTarget(Target):
 TARGETS = {"influxdb": InfluxTarget, "mqtt": MqttTarget}
 
 
-def kills(target: Target, broker: Broker, count: int, rate: float) -> dict[str, Any]:
-    """Return what is wrong after so many kills of both."""
+def kills(target: Target, broker: Broker, count: int, rate: float, disk: Path | None) -> dict[str, Any]:
+    """Return what is wrong after so many kills of both, and after outages of all kinds."""
     sink, stop = target.world.start("out"), threading.Event()
     began = time.monotonic()
 
@@ -166,11 +199,7 @@ def kills(target: Target, broker: Broker, count: int, rate: float) -> dict[str, 
     writer.start()
     done = {"sink": 0, "target": 0}
     for number in range(2 * count):
-        before, asked = target.count(), time.monotonic()
-        while target.count() <= before:
-            if time.monotonic() - asked > PATIENCE_S:
-                raise SystemExit(f"nothing comes after {done}: {target.world.said('sink-out')[-2000:]}")
-            time.sleep(0.05)
+        _goes_on(target)
         if number % 2:
             target.restart()
             done["target"] += 1
@@ -181,6 +210,18 @@ def kills(target: Target, broker: Broker, count: int, rate: float) -> dict[str, 
             done["sink"] += 1
         if number % 10 == 9:
             tell(f"{number + 1} of {2 * count} kills, {target.expected()} rows written, {target.count()} there")
+    faults = {}
+    target.change()
+    time.sleep(AWAY_S)
+    faults["password"] = target.world.fault("sink-out")
+    target.secret.write_text(SECOND, encoding="utf-8")
+    _goes_on(target)
+    if disk is not None:
+        full(disk)
+        time.sleep(AWAY_S)
+        faults["disk"] = target.world.fault("sink-out")
+        (disk / FILLER).unlink()
+        _goes_on(target)
     stop.set()
     writer.join()
     broker.kill()
@@ -199,7 +240,16 @@ def kills(target: Target, broker: Broker, count: int, rate: float) -> dict[str, 
         if time.monotonic() > deadline:
             break
         time.sleep(1.0)
-    return {"kills": done, "rows": target.expected(), "seconds": round(seconds, 1)} | found
+    return {"kills": done, "rows": target.expected(), "seconds": round(seconds, 1), "faults": faults} | found
+
+
+def _goes_on(target: Target) -> None:
+    """Wait until rows come."""
+    before, asked = target.count(), time.monotonic()
+    while target.count() <= before:
+        if time.monotonic() - asked > PATIENCE_S:
+            raise SystemExit(f"nothing comes: {target.world.said('sink-out')[-2000:]}")
+        time.sleep(0.05)
 
 
 def main() -> None:
@@ -207,6 +257,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=sorted(TARGETS), default="influxdb")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--rate", type=float, default=5000.0)
+    parser.add_argument("--disk", type=Path)
     parser.add_argument("--work", type=Path, default=Path("out/bench-sink-kills"))
     parser.add_argument("--out", type=Path, default=Path("out/sink-kills.json"))
     given = parser.parse_args()
@@ -214,10 +265,10 @@ def main() -> None:
     broker = Broker(given.work / "broker", free_port())
     broker.start()
     broker.wait_ready()
-    target: Target = TARGETS[given.kind](given.work.resolve())
+    target: Target = TARGETS[given.kind](given.work.resolve(), given.disk or given.work.resolve())
     target.world = SinkWorld(given.work / "world", KafkaSettings(servers=broker.servers), target.sink)
     try:
-        found = {"bench": "sink_kills", "kind": given.kind} | kills(target, broker, given.kills, given.rate)
+        found = {"bench": "sink_kills", "kind": given.kind} | kills(target, broker, given.kills, given.rate, given.disk)
         found["met"] = not (found["missing"] or found["extra"] or found["wrong"])
         outcome.write(found, given.out)
         tell(str(found))

@@ -20,10 +20,17 @@ PATIENCE_S = 120.0
 DATABASE = "plant"
 
 
-class Influx:
-    """InfluxDB 1 as a process of the test's own, with its data in a directory."""
+USER = "plant"
 
-    def __init__(self, directory: Path) -> None:
+
+class Influx:
+    """InfluxDB 1 as a process of the test's own, with its data in a directory.
+
+    Args:
+        password: of its only user, `USER`; "" = it asks nobody for a name.
+    """
+
+    def __init__(self, directory: Path, password: str = "") -> None:
         found = shutil.which("influxd")
         if found is None:
             pytest.fail(
@@ -35,6 +42,7 @@ class Influx:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._client = httpx2.Client(base_url=self.url, timeout=PATIENCE_S)
+        self._password = password
         self._environment = os.environ | {
             "INFLUXDB_REPORTING_DISABLED": "true",
             "INFLUXDB_BIND_ADDRESS": f"127.0.0.1:{free_port()}",
@@ -43,6 +51,7 @@ class Influx:
             "INFLUXDB_DATA_DIR": str(directory / "data"),
             "INFLUXDB_DATA_WAL_DIR": str(directory / "wal"),
             "INFLUXDB_MONITOR_STORE_ENABLED": "false",
+            "INFLUXDB_HTTP_AUTH_ENABLED": "true" if password else "false",
         }
 
     def start(self) -> None:
@@ -56,12 +65,20 @@ class Influx:
         while True:
             try:
                 if self._client.get("/ping").is_success:
-                    return
+                    break
             except httpx2.TransportError:
                 pass
             assert self._process.poll() is None, (self._directory / "log").read_text()
             assert time.monotonic() < deadline, "InfluxDB does not answer"
             time.sleep(0.05)
+        if self._password and self._client.auth is None:
+            self.ask(f"CREATE USER {USER} WITH PASSWORD '{self._password}' WITH ALL PRIVILEGES")
+            self._client.auth = (USER, self._password)
+
+    def change(self, password: str) -> None:
+        """Give its user another password."""
+        self.ask(f"SET PASSWORD FOR {USER} = '{password}'")
+        self._client.auth = (USER, password)
 
     def kill(self) -> None:
         """End it as a power cut would."""

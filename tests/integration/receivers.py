@@ -155,9 +155,13 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Subscriber:
-    """Has all messages of a topic, in the order in which they came, whatever becomes of the broker."""
+    """Has all messages of a topic, in the order in which they came, whatever becomes of the broker.
 
-    def __init__(self, port: int, topic: str) -> None:
+    Args:
+        user: (name, password), where the broker asks for them.
+    """
+
+    def __init__(self, port: int, topic: str, user: tuple[str, str] | None = None) -> None:
         self.messages: list[tuple[str, dict[str, Any]]] = []
         self._client = paho.Client(CallbackAPIVersion.VERSION2, client_id="subscriber", clean_session=False)
         self._client.on_message = lambda _client, _data, message: self.messages.append(
@@ -166,6 +170,8 @@ class Subscriber:
         subscribed: list[object] = []
         self._client.on_subscribe = lambda *arguments: subscribed.append(arguments)
         self._client.reconnect_delay_set(1, 1)
+        if user is not None:
+            self._client.username_pw_set(*user)
         self._client.connect("127.0.0.1", port)
         self._client.subscribe(topic, 1)
         self._client.loop_start()
