@@ -221,6 +221,7 @@ def kills(target: Target, broker: Broker, count: int, rate: float, disk: Path | 
         time.sleep(AWAY_S)
         faults["disk"] = target.world.fault("sink-out")
         (disk / FILLER).unlink()
+        target.restart()  # InfluxDB 1 goes on refusing until it is started again
         _goes_on(target)
     stop.set()
     writer.join()
