@@ -12,6 +12,8 @@ ALIVE_S = 10.0
 """After so many seconds without news a comment is sent, so that a browser that is gone is noticed."""
 TURN_S = 0.1
 """Time between two looks for news, in seconds."""
+RETRY_MS = 300
+"""A browser whose console is gone tries to reach it again so often, in milliseconds."""
 
 
 class FeedText(NamedTuple):
@@ -55,7 +57,7 @@ async def events(feeds: Mapping[str, Feed], stopping: Callable[[], bool]) -> Asy
     """Yield server-sent events: each feed at once, and again whenever it has news."""
     sent = dict.fromkeys(feeds, 0)
     quiet_since = time.monotonic()
-    yield "retry: 1000\n\n"
+    yield f"retry: {RETRY_MS}\n\n"
     while not stopping():
         for name, feed in feeds.items():
             found = feed.now()
