@@ -11,7 +11,7 @@ import pytest
 from tsunagi.broker.broker import Broker
 from tsunagi.broker.checks import free_port
 from tsunagi.runtime.kafka import KafkaLog
-from tsunagi.runtime.log import RESULTS
+from tsunagi.runtime.log import RESULTS, LogError
 from tsunagi.runtime.settings import KafkaSettings, Settings, SparkSettings
 from tsunagi.sink.membership import SinkGroup
 from tsunagi.sink.rows import SinkPosition
@@ -63,6 +63,37 @@ def test_partitions_come_back_after_the_broker_was_away_for_longer_than_a_sessio
         log.close()
 
 
+def test_an_instance_whose_commit_is_refused_since_another_has_its_name_says_so(broker: Broker) -> None:
+    settings = KafkaSettings(servers=broker.servers)
+    log = KafkaLog(settings, client_id="test")
+    log.ensure_topics(Settings(kafka=settings, spark=SparkSettings(cores=2)))
+    log.close()
+    groups = [SinkGroup(settings, "out", "sink-out", [RESULTS])]
+    try:
+        _join(groups[0])
+        groups.append(SinkGroup(settings, "out", "sink-out", [RESULTS]))
+        _join(groups[1])
+        groups[0].commit({(RESULTS, 0): SinkPosition(7, "an id")})
+        with pytest.raises(LogError, match="another sink runs as 'sink-out' since"):
+            _take_part(groups[0], PATIENCE_S)
+    finally:
+        for group in groups:
+            group.close()
+
+
+def _take_part(group: SinkGroup, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        group.poll(0.02)
+
+
+def _join(group: SinkGroup) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while group.places != PLACES:
+        assert time.monotonic() < deadline, f"places: {group.places}"
+        group.poll(0.02)
+
+
 def test_positions_are_told_while_a_member_that_hangs_keeps_others_from_joining(broker: Broker) -> None:
     settings = KafkaSettings(servers=broker.servers)
     log = KafkaLog(settings, client_id="test")
@@ -70,10 +101,7 @@ def test_positions_are_told_while_a_member_that_hangs_keeps_others_from_joining(
     log.close()
     position = SinkPosition(7, "an id")
     hangs = SinkGroup(settings, "out", "hangs", [RESULTS])
-    deadline = time.monotonic() + PATIENCE_S
-    while hangs.places != PLACES:
-        assert time.monotonic() < deadline, f"places: {hangs.places}"
-        hangs.poll(0.02)
+    _join(hangs)
     hangs.commit({(RESULTS, 0): position})
     hangs.poll(1.0)
     joins = SinkGroup(settings, "out", "joins", [RESULTS])

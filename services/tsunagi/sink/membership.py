@@ -96,6 +96,7 @@ class SinkGroup:
         self._member = member
         self._committing = False  # the client takes part in no group again before all of its commits have ended
         self._pending: dict[Place, SinkPosition] = {}  # positions for the commit after the one that is under way
+        self._fenced: KafkaError | None = None  # another process has the name of this instance
         self._prefix = settings.prefix
         self._group = group_of(settings, sink)
         options: dict[str, Any] = {
@@ -126,7 +127,8 @@ class SinkGroup:
             LogError: another instance has the name of this one, or the group is closed to this user.
         """
         message = self._consumer.poll(timeout_s)
-        error = None if message is None else message.error()
+        # The client says it once only that it is out of the group: to the commit, if that is the first to hear of it.
+        error = self._fenced or (None if message is None else message.error())
         if error is None:
             return
         if error.code() == KafkaError.FENCED_INSTANCE_ID:
@@ -185,7 +187,9 @@ class SinkGroup:
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         self._committing = False
-        if self._pending:
+        if error is not None and error.code() == KafkaError.FENCED_INSTANCE_ID:
+            self._fenced = error
+        elif self._pending:
             self._send()
 
     def close(self) -> None:
