@@ -11,17 +11,14 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from tsunagi.runtime.messages import Heartbeat, SlotBeat
+from tsunagi.scaler.thinning import MOST, thin
 
 LOOK_S = 0.1
 """Shortest time between two kept ends of a slot's log, in seconds: it bounds the memory that they take."""
 WINDOW_S = 10.0
 """Time over which the rate of a slot is measured, in seconds."""
-MAX_ENDS = 256
-"""Most ends of a slot's log that are kept. Beyond it every second one is dropped: a long delay is then known less
-exactly, by a hundredth of it."""
 BUSY_S = 0.5
 """A worker is busy without a pause while one of its slots is behind by more than this, in seconds."""
 CLOCKS_S = 60.0
@@ -109,10 +106,9 @@ class SlotLoad:
         ends.append((now, end, self._arrived))
         while len(ends) > 1 and ends[1][0] <= now - WINDOW_S and ends[1][1] <= self._position:
             ends.popleft()
-        if len(ends) > MAX_ENDS:
-            self._ends = deque(islice(ends, 0, None, 2))
+        if thin(ends):
             self._look_s *= 2
-        elif len(ends) < MAX_ENDS // 4:
+        elif len(ends) < MOST // 4:
             self._look_s = LOOK_S
 
     def _on_wait(self, wait_us: int, epoch: int, now: float) -> None:

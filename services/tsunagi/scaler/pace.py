@@ -1,7 +1,7 @@
 """How often the scaler looks at its slots.
 
 What a look costs grows with the number of slots. So the time between two looks grows with it too, and looks take the
-same share of a core at any size. With few slots the times are the least ones that are given here.
+same share of a core at any size. With few slots the scaler looks without a rest, and measures once a second.
 """
 
 LOOK_S = 50e-6

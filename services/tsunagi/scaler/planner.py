@@ -134,26 +134,21 @@ class Planner:
             return known
         return beat, [(part.slot, part.epoch) for part in beat.slots if part.role == "primary"]
 
-    def decide(self, now: float, alive: Mapping[str, Heartbeat] | None = None) -> list[Assignment]:
-        """Return the assignments to write now; none while this scaler's own heartbeats do not come back.
-
-        Args:
-            alive: the answer of `alive` now, if it is known.
-        """
+    def decide(self, alive: Mapping[str, Heartbeat], now: float) -> list[Assignment]:
+        """Return the assignments to write now; none while this scaler's own heartbeats do not come back."""
         if not self._detector.settled(now):
             return []
-        alive = self.alive(now) if alive is None else alive
         if self._first_seen is None and alive:
             self._first_seen = now
         owners = self.owners(alive)
-        open_ = [
+        unsettled = [
             slot for slot in range(self.slots) if not self._waits(slot, now) and not self._rests(slot, alive, owners)
         ]
-        if not open_:
+        if not unsettled:
             return []
         turn = self._turn(alive, now)
         wanted: list[Assignment] = []
-        for slot in open_:
+        for slot in unsettled:
             known, actual = self._plan.get(slot), turn.owners.get(slot, "")
             has = {known.owner, known.secondary, actual} if known is not None else set()
             turn.loads.add(slot, has, -1)

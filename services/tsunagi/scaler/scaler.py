@@ -79,7 +79,6 @@ class Scaler:
         self.rivals = Leadership(NODE, incarnation, scaler.dead_s)
         self._reader = log.reader()
         cells = read_cells(log)
-        self._cells = cells
         self.planner = Planner(
             settings.slots.count, scaler.kept(settings.slots.count), scaler.dead_s, PATIENCE_S, self.detector, cells
         )
@@ -135,7 +134,7 @@ class Scaler:
             self._dispatch(record)
         now = self._clock.monotonic()
         if now >= self._looks_at:
-            self._looks_at = now + between_looks(self.planner.slots, self._cells.count)
+            self._looks_at = now + between_looks(self.planner.slots, self.planner.cells.count)
             self._look(now)
         self._producer.poll()
         if self._fatal is not None:
@@ -162,7 +161,7 @@ class Scaler:
         self.outside.export(alive, now)
 
     def _plan(self, alive: Mapping[str, Heartbeat], now: float) -> None:
-        for assignment in self.planner.decide(now, alive):
+        for assignment in self.planner.decide(alive, now):
             self._logger.info(
                 "plan",
                 slot=assignment.slot,

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from tsunagi.runtime.messages import Ack, Heartbeat, Level0Ack, Level1Ack, SlotBeat
 from tsunagi.runtime.names import NO_NAME, Name
+from tsunagi.scaler.thinning import thin
 
 Parts = Sequence[tuple[str, SlotBeat]]
 """What workers, by name, say of one slot."""
@@ -24,8 +24,6 @@ SPARK = "spark"
 """Node name in the acknowledgements of Spark."""
 MARK_S = 0.5
 """Shortest time between two marks, in seconds. A mark says which output was the last one at what time."""
-MAX_MARKS = 256
-"""Most marks that are kept. Beyond it every second one is dropped: a long lag is then known less exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +93,7 @@ class SlotMonitor:
             # What Spark had not read before this start has waited since about Spark's last acknowledgement.
             since = self._spark_at if old and self._spark is not None and not self._marks else at
             self._marks.append((since, name))
-            if len(self._marks) > MAX_MARKS:
-                self._marks = deque(islice(self._marks, 0, None, 2))
+            if thin(self._marks):
                 self._mark_s *= 2
 
     def _on_spark(self, ack: Level0Ack, at: float) -> None:

@@ -25,6 +25,14 @@ SESSION_S = 10.0
 under its name before has them at once."""
 _ASK_S = 10.0
 """Longest wait for the positions that the group keeps, in seconds."""
+_FINAL = frozenset(
+    {
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+"""Errors after which an instance does not come into the group by waiting."""
 
 
 class GroupInUseError(LogError):
@@ -76,6 +84,10 @@ def _answer(asked: Mapping[str, Future[ConsumerGroupTopicPartitions]]) -> list[T
     return found
 
 
+def _is_final(error: KafkaError) -> bool:
+    return error.fatal() or error.code() in _FINAL
+
+
 class SinkGroup:
     """A member of the group of a sink.
 
@@ -96,7 +108,8 @@ class SinkGroup:
         self._member = member
         self._committing = False  # the client takes part in no group again before all of its commits have ended
         self._pending: dict[Place, SinkPosition] = {}  # positions for the commit after the one that is under way
-        self._fenced: KafkaError | None = None  # another process has the name of this instance
+        self._refusal: KafkaError | None = None  # why no commit will be taken any more
+        self._settings = settings
         self._prefix = settings.prefix
         self._group = group_of(settings, sink)
         options: dict[str, Any] = {
@@ -111,7 +124,6 @@ class SinkGroup:
             "on_commit": self._on_commit,
             "queued.min.messages": 1,
         }
-        self._admin = _admin_of(settings)
         self._consumer = make_client(Consumer, client_options(settings) | options | dict(settings.options))
         self._consumer.subscribe(
             [settings.prefix + topic for topic in topics],
@@ -128,16 +140,12 @@ class SinkGroup:
         """
         message = self._consumer.poll(timeout_s)
         # The client says it once only that it is out of the group: to the commit, if that is the first to hear of it.
-        error = self._fenced or (None if message is None else message.error())
-        if error is None:
+        error = self._refusal or (None if message is None else message.error())
+        if error is None or not _is_final(error):
             return
         if error.code() == KafkaError.FENCED_INSTANCE_ID:
             raise LogError(f"another sink runs as {self._member!r} since: give each instance a --node of its own")
-        if error.fatal() or error.code() in (
-            KafkaError.GROUP_AUTHORIZATION_FAILED,
-            KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        ):
-            raise LogError(said(error))
+        raise LogError(said(error))
 
     def committed(self, places: Collection[Place]) -> dict[Place, SinkPosition]:
         """Return the positions of partitions that the group keeps, as far as it has any.
@@ -152,8 +160,9 @@ class SinkGroup:
             return {}
         wanted = [TopicPartition(self._prefix + topic, partition) for topic, partition in places]
         asked = [ConsumerGroupTopicPartitions(self._group, wanted)]
+        admin = _admin_of(self._settings)
         try:
-            found = _answer(self._admin.list_consumer_group_offsets(asked, request_timeout=_ASK_S))
+            found = _answer(admin.list_consumer_group_offsets(asked, request_timeout=_ASK_S))
         except KafkaException as error:
             raise LogError(said(error)) from None
         return {
@@ -187,8 +196,8 @@ class SinkGroup:
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         self._committing = False
-        if error is not None and error.code() == KafkaError.FENCED_INSTANCE_ID:
-            self._fenced = error
+        if error is not None and _is_final(error):
+            self._refusal = error
         elif self._pending:
             self._send()
 

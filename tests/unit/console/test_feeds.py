@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from tsunagi.console.feeds import RETRY_MS, Feed, as_json, events
+from tsunagi.console.feeds import Feed, as_json, events
 
 
 def test_a_feed_is_made_once_for_all_who_look_and_has_a_new_version_only_with_news() -> None:
@@ -36,7 +36,7 @@ def test_a_stream_begins_with_all_feeds_and_goes_on_with_news() -> None:
         return found
 
     assert asyncio.run(read()) == [
-        f"retry: {RETRY_MS}\n\n",
+        "retry: 300\n\n",
         'event: still\ndata: "a"\n\n',
         *(f"event: moving\ndata: {n}\n\n" for n in range(3)),
     ]

@@ -9,7 +9,8 @@ import pytest
 from tsunagi.runtime.messages import Heartbeat, SlotBeat
 from tsunagi.runtime.settings import ScalerSettings, SizeSettings
 from tsunagi.scaler.capacity import BOUNDS, LEAST, SAFE, Capacities
-from tsunagi.scaler.load import LOOK_S, MAX_ENDS, WINDOW_S, Delays, Saturation, SlotLoad, SlotView, WorkerLatency
+from tsunagi.scaler.load import LOOK_S, WINDOW_S, Delays, Saturation, SlotLoad, SlotView, WorkerLatency
+from tsunagi.scaler.thinning import MOST
 
 TUPLES = 10.0
 
@@ -119,7 +120,7 @@ def test_a_delay_of_hours_is_known_and_costs_little_memory() -> None:
     view = load.view(3600.0 * hours - 1)
     assert view.delay_s == pytest.approx(1800.0 * hours, rel=0.02)
     assert view.rate == pytest.approx(2 * TUPLES, rel=0.05)
-    assert len(load._ends) <= MAX_ENDS
+    assert len(load._ends) <= MOST
     for second in range(1000):  # it has caught up
         load.on_beat(part(10**6 + 2 * second, 0), 3600.0 * hours + second)
     view = load.view(3600.0 * hours + 999)

@@ -37,9 +37,13 @@ class Fleet:
                 parts = [SlotBeat(slot=slot, role=role, epoch=epoch) for slot, (role, epoch) in roles.items()]
                 beat = Heartbeat(node=name, role="worker", incarnation=1, slots=parts)
                 self.detector.on_heartbeat(beat, self.now)
-            for assignment in self.planner.decide(self.now):
+            for assignment in self.decide():
                 self.written.append(assignment)
                 self.planner.on_assignment(assignment)
+
+    def decide(self, after_s: float = 0.0) -> list[Assignment]:
+        now = self.now + after_s
+        return self.planner.decide(self.planner.alive(now), now)
 
     def follow(self, epoch: int = 1) -> None:
         """Let every living worker do what is wished."""
@@ -277,10 +281,10 @@ def test_a_wish_that_another_scaler_overtook_is_read_as_the_log_has_it() -> None
         for name in (owner, idle):
             parts = [SlotBeat(slot=0, role=role, epoch=epoch) for role, epoch in fleet.alive[name].values()]
             fleet.detector.on_heartbeat(Heartbeat(node=name, role="worker", incarnation=1, slots=parts), fleet.now)
-        if wishes := fleet.planner.decide(fleet.now):
+        if wishes := fleet.decide():
             break
     (ours,) = wishes
-    assert fleet.planner.decide(fleet.now + 0.05) == []
+    assert fleet.decide(0.05) == []
     theirs = Assignment(slot=0, owner=owner, secondary="x", serial=ours.serial, reason="protect")
     fleet.planner.on_assignment(theirs)
     fleet.planner.on_assignment(ours)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tsunagi.runtime.messages import Ack, Level0Ack, Level1Ack, SlotBeat
-from tsunagi.scaler.watch import MARK_S, MAX_MARKS, SlotMonitor
+from tsunagi.scaler.thinning import MOST
+from tsunagi.scaler.watch import MARK_S, SlotMonitor
 
 GENERATION = 77
 
@@ -105,12 +106,12 @@ def test_an_output_between_two_marks_is_waited_for_as_well() -> None:
 
 def test_a_spark_down_for_long_costs_little_memory() -> None:
     watch = SlotMonitor(0)
-    for number in range(4 * MAX_MARKS):
+    for number in range(4 * MOST):
         watch.on_ack(written(number), 0, float(number))
-    assert len(watch._marks) <= MAX_MARKS
-    assert lag(watch, 4.0 * MAX_MARKS) == 4.0 * MAX_MARKS
-    watch.on_ack(taken(2 * MAX_MARKS), 0, 4.0 * MAX_MARKS)
-    assert lag(watch, 4.0 * MAX_MARKS) == pytest.approx(2.0 * MAX_MARKS, abs=16)
+    assert len(watch._marks) <= MOST
+    assert lag(watch, 4.0 * MOST) == 4.0 * MOST
+    watch.on_ack(taken(2 * MOST), 0, 4.0 * MOST)
+    assert lag(watch, 4.0 * MOST) == pytest.approx(2.0 * MOST, abs=16)
 
 
 def test_what_waited_before_we_came_has_waited_since_sparks_last_word() -> None:
